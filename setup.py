@@ -1,0 +1,31 @@
+"""Builds the native row pass. It is optional: without a C compiler the install succeeds and torch does the work."""
+
+import sys
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+NATIVE = "src/abaca/nn/native"
+SOURCES = ("rowpass.c", "topk.c", "portable.c", "avx2.c")
+HEADERS = ("rowpass.h", "topk.h", "primitives.h")
+
+
+class BuildLibrary(build_ext):
+    """A plain shared library: it is loaded by ctypes and has no module to initialise."""
+
+    def get_export_symbols(self, ext: Extension) -> list[str]:
+        return []
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "abaca.nn.native._rowpass",
+            sources=[f"{NATIVE}/{source}" for source in SOURCES],
+            depends=[f"{NATIVE}/{header}" for header in HEADERS],
+            extra_compile_args=["/O2"] if sys.platform == "win32" else ["-O3", "-std=c11", "-fvisibility=hidden"],
+            optional=True,
+        )
+    ],
+    cmdclass={"build_ext": BuildLibrary},
+)

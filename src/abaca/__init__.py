@@ -1,0 +1,66 @@
+"""Abaca: next-item recommendation that learns when to repeat and when to explore.
+
+log = abaca.read_log("purchases.parquet", user="customer", item="sku", time="ts")
+rec = abaca.Recommender(encoder="sasrec", output="softmax+CPR:100+Mi").fit(log)
+rec.recommend(["milk", "bread", "milk"], n=10)
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from abaca.data.log import Log, read_log
+    from abaca.data.prepare import PrepareOptions, prepare
+    from abaca.data.sequences import Sequences
+    from abaca.evaluation import Evaluation, compare, evaluate
+    from abaca.recommendation import Policy, Recommendation, Recommendations
+    from abaca.recommender import Recommender, load
+    from abaca.training import TrainingOptions
+
+__version__ = "0.1.0"
+
+# Loaded at first use: reading a log should not wait for torch.
+_HOMES = {
+    "Evaluation": "abaca.evaluation",
+    "Log": "abaca.data.log",
+    "Policy": "abaca.recommendation",
+    "PrepareOptions": "abaca.data.prepare",
+    "Recommendation": "abaca.recommendation",
+    "Recommendations": "abaca.recommendation",
+    "Recommender": "abaca.recommender",
+    "Sequences": "abaca.data.sequences",
+    "TrainingOptions": "abaca.training",
+    "compare": "abaca.evaluation",
+    "evaluate": "abaca.evaluation",
+    "load": "abaca.recommender",
+    "prepare": "abaca.data.prepare",
+    "read_log": "abaca.data.log",
+}
+
+__all__ = [
+    "Evaluation",
+    "Log",
+    "Policy",
+    "PrepareOptions",
+    "Recommendation",
+    "Recommendations",
+    "Recommender",
+    "Sequences",
+    "TrainingOptions",
+    "__version__",
+    "compare",
+    "evaluate",
+    "load",
+    "prepare",
+    "read_log",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'abaca' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,209 @@
+"""What is kept on disk: the state of a run, its record, and the model directory. Safetensors and JSON, no pickle.
+
+A model directory holds `model.json`, which names the other two files with their checksums:
+
+    model.json                      encoder, output layer, options, what it was trained on, validation figures
+    weights-<checksum>.safetensors  the weights
+    catalogue-<checksum>.json       raw ids by item index, and the item table's columns
+
+Since the names carry checksums, replacing `model.json` swaps a model in one step: no reader ever sees halves of two.
+While training runs, `run.safetensors` (the state) and `training.jsonl` (a line per epoch) stand there too.
+"""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from abaca.data.catalogue import Catalogue
+from abaca.errors import ModelError, SpecError
+from abaca.nn.model import Model, make_model
+
+FORMAT = 1
+KIND = "abaca model"
+MODEL = "model.json"
+RECORD = "training.jsonl"
+STATE = "run.safetensors"
+
+Record = dict[str, Any]
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file or nothing."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    _put_in_place(part, path)
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write a whole safetensors file or nothing."""
+    part = path.with_name(path.name + ".part")
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, metadata)
+    _put_in_place(part, path)
+
+
+def _put_in_place(part: Path, path: Path) -> None:
+    for target in (part, None, path.parent):
+        if target is None:
+            os.replace(part, path)
+            continue
+        handle = os.open(target, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def save_state(folder: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
+    """Save where a run is, so that it can go on from there."""
+    write_tensors(folder / STATE, tensors, {"progress": json.dumps(progress)})
+
+
+def load_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Where a run was when it was last saved."""
+    path = folder / STATE
+    try:
+        with safe_open(path, framework="pt") as file:
+            progress: dict[str, Any] = json.loads((file.metadata() or {})["progress"])
+            return {name: file.get_tensor(name) for name in file.keys()}, progress  # noqa: SIM118
+    except FileNotFoundError:
+        raise ModelError(f"{path} is not there: nothing to resume; train without --resume") from None
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise ModelError(f"{path} cannot be read ({error}); delete it and train from the start") from error
+
+
+def write_record(folder: Path, records: list[Record]) -> None:
+    """The run's epochs, a line each."""
+    write_text(folder / RECORD, "".join(json.dumps(record) + "\n" for record in records))
+
+
+def append_record(folder: Path, record: Record) -> None:
+    """One more epoch."""
+    with (folder / RECORD).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A model with everything that using it takes."""
+
+    model: Model
+    encoder: str
+    output: str
+    encoder_options: dict[str, Any]
+    catalogue: Catalogue
+    training: dict[str, Any]
+    """Options, data fingerprint, split and validation figures."""
+
+
+def save_model(folder: Path, saved: Saved) -> None:
+    """Write a model directory; an older model in it is replaced in one step."""
+    folder.mkdir(parents=True, exist_ok=True)
+    catalogue = json.dumps(saved.catalogue.known().to_json(), ensure_ascii=False)
+    catalogue_name = f"catalogue-{_digest(catalogue.encode())[:12]}.json"
+    write_text(folder / catalogue_name, catalogue)
+    part = folder / "weights.new.safetensors"
+    write_tensors(part, {name: tensor.detach() for name, tensor in saved.model.state_dict().items()})
+    weights_name = f"weights-{_file_digest(part)[:12]}.safetensors"
+    os.replace(part, folder / weights_name)
+    files = {name: _facts(folder / name) for name in (catalogue_name, weights_name)}
+    document = {
+        "kind": KIND, "format": FORMAT, "encoder": saved.encoder, "encoder_options": saved.encoder_options,
+        "output": saved.output, "catalogue": saved.catalogue.size, "training": saved.training, "files": files,
+    }  # fmt: skip
+    write_text(folder / MODEL, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    for old in [*folder.glob("weights-*.safetensors"), *folder.glob("catalogue-*.json")]:
+        if old.name not in files:
+            old.unlink()
+
+
+def load_model(folder: str | Path) -> Saved:
+    """Read a model directory, refusing one that is damaged, changed, or of another version."""
+    folder = Path(folder)
+    document = _read_document(folder)
+    paths = {}
+    for name, facts in document["files"].items():
+        path = folder / name
+        if Path(name).name != name:
+            raise ModelError(f"{folder / MODEL} names a file outside the model directory: {name}")
+        if not path.is_file():
+            raise ModelError(f"{path} is missing: the model directory is not whole; copy it again or train anew")
+        if _facts(path) != facts:
+            raise ModelError(f"{path} is not what was saved (size or checksum differs); copy it again or train anew")
+        paths[name.split("-")[0]] = path
+    try:
+        catalogue = Catalogue.from_json(json.loads(paths["catalogue"].read_text(encoding="utf-8")))
+        model = _build(document, catalogue.size)
+        model.load_state_dict(load_file(paths["weights"]))
+    except (KeyError, ValueError, TypeError, RuntimeError, SafetensorError, SpecError) as error:
+        raise ModelError(f"{folder}: the files do not fit together ({error}); train anew") from error
+    model.eval()
+    return Saved(
+        model, document["encoder"], document["output"], document["encoder_options"], catalogue, document["training"]
+    )
+
+
+def finished_run(folder: Path, identity: dict[str, Any]) -> Saved | None:
+    """The model of this very run, where the run is complete already."""
+    if (folder / STATE).exists() or not (folder / MODEL).exists():
+        return None
+    saved = load_model(folder)
+    check_same_run(folder, saved.training, identity)
+    return saved
+
+
+def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
+    """Refuse to go on with another run than this one."""
+    was, now = ({**run, **run["encoder_options"], **run["options"]} for run in (before, identity))
+    changed = [name for name in now if was.get(name) != now[name] and not name.endswith("options")]
+    if changed:
+        raise ModelError(
+            f"{folder} holds a run with another {', '.join(changed)}; resume with the options it began with, "
+            "or train without --resume to begin anew"
+        )
+
+
+def _build(document: dict[str, Any], catalogue: int) -> Model:
+    """A model of the right shape, its weights not yet set."""
+    with torch.random.fork_rng(devices=[]):
+        return make_model(document["encoder"], document["output"], catalogue, **document["encoder_options"])
+
+
+def _read_document(folder: Path) -> dict[str, Any]:
+    path = folder / MODEL
+    if not folder.is_dir() or not path.is_file():
+        raise ModelError(f"{folder} is not a model directory (no {MODEL}); make one with `abaca train LOG {folder}`")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path} is not JSON ({error}); copy the model again or train anew") from error
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise ModelError(f"{path} does not describe an abaca model")
+    version = document.get("format")
+    if version != FORMAT:
+        cure = "update abaca" if isinstance(version, int) and version > FORMAT else "train anew"
+        raise ModelError(f"{folder} is in format {version}, this release reads format {FORMAT}; {cure}")
+    missing = {"encoder", "encoder_options", "output", "training", "files"} - document.keys()
+    if missing:
+        raise ModelError(f"{path} lacks {', '.join(sorted(missing))}; train anew")
+    return document
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": _file_digest(path)}

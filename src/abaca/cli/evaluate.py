@@ -1,0 +1,125 @@
+"""`abaca evaluate`: a model's numbers, or several models' and the baselines' side by side."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from abaca.baselines import BASELINES
+from abaca.cli import show
+from abaca.cli.columns import Event, Item, Json, OnBadRow, Time, User, open_data
+from abaca.data.sequences import Sequences
+from abaca.errors import SpecError
+from abaca.evaluation import Evaluation, compare, evaluate
+from abaca.recommender import Recommender, load
+
+
+def command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL [MODEL …] LOG|SEQUENCES", help="Models, and last the data they were trained on."),
+    ],
+    at: Annotated[str, typer.Option("--at", help="Cutoffs, as in 5,10,20.")] = "10",
+    targets: Annotated[str, typer.Option("--targets", help="test or valid.")] = "test",
+    baselines: Annotated[bool, typer.Option(help="Add popularity, recency, frequency and sequential rules.")] = True,
+    user: User = None,
+    item: Item = None,
+    time: Time = None,
+    event: Event = None,
+    on_bad_row: OnBadRow = "error",
+    json: Json = False,
+) -> None:
+    """Rank every held-out target against the whole catalogue, and split the numbers by repeat and new.
+
+    Ties count against the target. Several models are compared with a paired test against the first.
+
+    Example: [bold]abaca evaluate softmax/ cpr/ purchases.csv --at 5,10[/]
+    """
+    if len(paths) < 2:
+        raise SpecError("evaluate takes one or more model directories and then the log or prepared folder")
+    if targets not in ("test", "valid"):
+        raise SpecError(f"--targets '{targets}' is not test or valid")
+    cutoffs = _cutoffs(at)
+    *folders, source = paths
+    models = [load(folder) for folder in folders]
+    data = open_data(source, {"user": user, "item": item, "time": time, "event": event}, on_bad_row)
+    sequences = models[0].open(data)
+    results = [
+        _evaluate(model, sequences, targets, cutoffs, str(folder))
+        for model, folder in zip(models, folders, strict=True)
+    ]
+    results = _told_apart(results, folders)
+    beside = (
+        [evaluate(make().fit(sequences), sequences, targets, cutoffs) for make in BASELINES.values()]
+        if baselines
+        else []
+    )
+    tests = [compare(result, results[0], f"ndcg@{max(cutoffs)}") for result in results[1:]]
+    if json:
+        show.as_json(
+            {"evaluations": [r.to_json() for r in results + beside], "comparisons": [t.to_json() for t in tests]}
+        )
+        return
+    _print(results, beside, sequences, targets)
+    for test in tests:
+        gain = test.difference
+        show.console().print(
+            f"{test.a} against {test.b}: {test.metric} {gain.value:+.4f} (95 % {gain.low:+.4f} to {gain.high:+.4f}), "
+            f"p = {test.p_value:.4f}",
+            soft_wrap=True,
+        )
+
+
+def _evaluate(
+    model: Recommender, sequences: Sequences, targets: str, cutoffs: tuple[int, ...], folder: str
+) -> Evaluation:
+    with show.counting(f"ranking {folder}") as advance:
+        return model.evaluate(sequences, targets=targets, cutoffs=cutoffs, progress=advance)
+
+
+def _told_apart(results: list[Evaluation], folders: list[Path]) -> list[Evaluation]:
+    """Models of the same kind are named with their folders."""
+    names = [result.name for result in results]
+    return [
+        replace(result, name=f"{result.name} ({folder})") if names.count(result.name) > 1 else result
+        for result, folder in zip(results, folders, strict=True)
+    ]
+
+
+def _print(results: list[Evaluation], beside: list[Evaluation], sequences: Sequences, targets: str) -> None:
+    out = show.console()
+    title = f"{targets} targets, ranked against all {sequences.catalogue.size:,} items"
+    out.print(show.evaluations(beside + results, title))
+    for result in results:
+        summary = result.summary
+        cutoff = max(result.cutoffs)
+        figure = summary.groups["all"].metrics[f"ndcg@{cutoff}"]
+        out.print(
+            f"{result.name}: NDCG@{cutoff} {figure.value:.4f} (95 % {figure.low:.4f} to {figure.high:.4f}); "
+            f"repeats happen {summary.repeats_happen:.1%}, recommended {summary.repeats_recommended[cutoff]:.1%}; "
+            f"covers {summary.coverage[cutoff]:.1%} of the catalogue",
+            soft_wrap=True,
+        )
+        if summary.calibration is not None:
+            out.print(
+                f"  probability of repeating: predicted {summary.calibration.predicted:.1%}, "
+                f"observed {summary.calibration.observed:.1%}, calibration error {summary.calibration.ece:.3f}"
+            )
+    if results[0].summary.cold:
+        out.print(f"{results[0].summary.cold:,} targets were never seen in training: they count as misses")
+    out.print(f"split: {sequences.manifest['split']['rule']}", soft_wrap=True)
+
+
+def _cutoffs(text: str) -> tuple[int, ...]:
+    try:
+        cutoffs = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise SpecError(f"--at '{text}' is not a list of whole numbers such as 5,10,20") from None
+    if any(cutoff < 1 for cutoff in cutoffs):
+        raise SpecError(f"--at '{text}': a cutoff is at least 1")
+    return cutoffs
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("evaluate")(command)

@@ -1,0 +1,94 @@
+"""`abaca prepare`: log → sequences."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from abaca.cli import show
+from abaca.cli.columns import Event, Item, Items, Json, OnBadRow, Source, Time, User, open_log
+from abaca.data.prepare import PrepareOptions, prepare
+
+MinUser = Annotated[int, typer.Option("--min-user", help="Drop users with fewer interactions, until nothing changes.")]
+MinItem = Annotated[int, typer.Option("--min-item", help="Drop items with fewer interactions, until nothing changes.")]
+Consecutive = Annotated[
+    bool, typer.Option("--drop-consecutive", help="Of a user's consecutive interactions with one item keep the first.")
+]
+Since = Annotated[str | None, typer.Option("--since", help="Keep interactions at this time or later.")]
+Until = Annotated[str | None, typer.Option("--until", help="Keep interactions before this time.")]
+Events = Annotated[
+    list[str] | None, typer.Option("--events", help="Keep these values of the event column; repeatable.")
+]
+Split = Annotated[
+    str,
+    typer.Option(
+        "--split",
+        help="leave-one-out: each user's last two interactions are held out; time: what happens after two cuts.",
+    ),
+]
+ValidFrom = Annotated[str | None, typer.Option("--valid-from", help="Split by time: a time, or a share such as 80%.")]
+TestFrom = Annotated[str | None, typer.Option("--test-from", help="Split by time: a time, or a share such as 90%.")]
+Target = Annotated[str, typer.Option("--target", help="Split by time: the last, the first or all after a cut.")]
+
+
+def prepare_options(given: dict[str, Any]) -> PrepareOptions:
+    """Options of preparing from a command's arguments."""
+    events = given.pop("events")
+    return PrepareOptions(events=tuple(events) if events else None, **given)
+
+
+def command(
+    log: Source,
+    sequences: Annotated[Path, typer.Argument(metavar="SEQUENCES", help="The folder to write.")],
+    user: User = None,
+    item: Item = None,
+    time: Time = None,
+    event: Event = None,
+    items: Items = None,
+    min_user: MinUser = 5,
+    min_item: MinItem = 1,
+    drop_consecutive: Consecutive = False,
+    since: Since = None,
+    until: Until = None,
+    events: Events = None,
+    split: Split = "leave-one-out",
+    valid_from: ValidFrom = None,
+    test_from: TestFrom = None,
+    target: Target = "last",
+    on_bad_row: OnBadRow = "error",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a prepared folder.")] = False,
+    json: Json = False,
+) -> None:
+    """Turn a log into sequences: filtered, in order, split; memory-mapped arrays with a manifest.
+
+    Example: [bold]abaca prepare purchases.csv sequences/ --user customer --item sku --min-item 5[/]
+    """
+    options = prepare_options(
+        {
+            "min_user": min_user, "min_item": min_item, "drop_consecutive": drop_consecutive, "since": since,
+            "until": until, "events": events, "split": split, "valid_from": valid_from, "test_from": test_from,
+            "target": target,
+        }
+    )  # fmt: skip
+    source = open_log(log, {"user": user, "item": item, "time": time, "event": event}, on_bad_row)
+    with show.errors_to().status("preparing") as status:
+        made = prepare(source, sequences, options=options, items=items, overwrite=overwrite, progress=status.update)
+    if json:
+        show.as_json(made.manifest)
+        return
+    out = show.console()
+    counts = made.manifest["counts"]
+    out.print(
+        f"[bold]{escape(str(sequences))}[/]: {made.users:,} users, {made.catalogue.size:,} items, "
+        f"{len(made.items):,} interactions; {made.training_targets:,} training, {len(made.valid.users):,} validation "
+        f"and {len(made.test.users):,} test targets"
+    )
+    for reason, number in {**counts.get("dropped", {}), **counts.get("bad_rows", {})}.items():
+        if number:
+            out.print(f"  left out: {reason}: {number:,}")
+    out.print(escape(f"split: {made.manifest['split']['rule']}"), soft_wrap=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("prepare")(command)

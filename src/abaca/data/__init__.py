@@ -1,0 +1,1 @@
+"""From an interaction log to the sequences that training and evaluation read."""

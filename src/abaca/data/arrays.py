@@ -1,0 +1,86 @@
+"""The flat arrays of a prepared folder, written and renumbered piece by piece, never held whole."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.format import open_memmap
+
+from abaca.data.store import Store, number
+
+PIECE = 1_000_000
+"""Interactions that are in memory at once."""
+
+Ints = npt.NDArray[np.int64]
+
+
+def save(file: Path, array: npt.NDArray[Any]) -> None:
+    """Write an array that is in memory."""
+    np.save(file, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def user_counts(store: Store, cuts: tuple[float, float] | None) -> tuple[Ints, Ints, Ints]:
+    """Interactions of `kept` per user, users by id: all, before the first cut, before the second."""
+    before = [f'count(*) FILTER ("time" < {number(cut)})' for cut in cuts] if cuts is not None else ["0", "0"]
+    sql = f'SELECT count(*) AS a, {before[0]} AS b, {before[1]} AS c FROM kept GROUP BY "user" ORDER BY "user"'
+    batches = [[np.asarray(column, dtype=np.int64) for column in batch.columns] for batch in store.batches(sql)]
+    whole, first, second = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    return whole, first, second
+
+
+def write_ordered(store: Store, folder: Path, size: int, *, timed: bool) -> None:
+    """Write the item codes of `kept`, users by id, each in time order, ties in file order; and the times."""
+    items = open_memmap(folder / "items.npy", mode="w+", dtype=np.int32, shape=(size,))
+    times = open_memmap(folder / "times.npy", mode="w+", dtype=np.float64, shape=(size,)) if timed else None
+    start = 0
+    for batch in store.batches('SELECT item, "time" FROM kept ORDER BY "user", "time", "row"'):
+        stop = start + batch.num_rows
+        items[start:stop] = batch.column(0).to_numpy()
+        if times is not None:
+            times[start:stop] = batch.column(1).to_numpy()
+        start = stop
+    assert start == size, (start, size)
+    items.flush()
+    if times is not None:
+        times.flush()
+
+
+def training_counts(folder: Path, offsets: Ints, train_end: Ints, codes: int) -> tuple[Ints, Ints]:
+    """How often each item code occurs, and how often in training."""
+    items = np.load(folder / "items.npy", mmap_mode="r")
+    everywhere, training = np.zeros(codes, np.int64), np.zeros(codes, np.int64)
+    for first, last in _pieces(offsets):
+        begin, end = offsets[first], offsets[last]
+        piece = items[begin:end]
+        ends = np.repeat(train_end[first:last], np.diff(offsets[first : last + 1]))  # (end − begin,)
+        everywhere += np.bincount(piece, minlength=codes)
+        training += np.bincount(piece[np.arange(begin, end) < ends], minlength=codes)
+    return everywhere, training
+
+
+def item_order(everywhere: Ints, training: Ints) -> Ints:
+    """The codes in the order of their item index: by training interactions, most first, ties by id."""
+    present = np.flatnonzero(everywhere)
+    return present[np.argsort(-training[present], kind="stable")]
+
+
+def renumber(folder: Path, order: Ints, codes: int) -> None:
+    """Replace item codes by item indices, in place."""
+    items = np.load(folder / "items.npy", mmap_mode="r+")
+    index = np.full(codes, -1, np.int32)
+    index[order] = np.arange(len(order), dtype=np.int32)
+    for start in range(0, len(items), PIECE):
+        items[start : start + PIECE] = index[items[start : start + PIECE]]
+    items.flush()
+
+
+def _pieces(offsets: Ints) -> Iterator[tuple[int, int]]:
+    """Runs of users [first, last) with about PIECE interactions each."""
+    users, first = len(offsets) - 1, 0
+    while first < users:
+        last = int(np.searchsorted(offsets, offsets[first] + PIECE, side="right")) - 1
+        last = min(max(last, first + 1), users)
+        yield first, last
+        first = last

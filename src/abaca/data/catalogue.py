@@ -1,0 +1,97 @@
+"""The catalogue: which raw id each item index stands for, and what the item table says about it."""
+
+import datetime
+import decimal
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from abaca.types import Id
+
+NAME_COLUMNS = ("title", "name", "product_name", "item_name", "description", "product")
+"""Columns of an item table that name an item for people, the first that exists wins."""
+
+
+class Catalogue:
+    """Raw ids by item index, the cold ones last, with the other columns of the item table.
+
+    `size` is V, the number of items that a model knows; ids at `size` and after were seen only after training ended.
+    """
+
+    def __init__(
+        self, ids: list[str] | list[int], size: int | None = None, columns: Mapping[str, list[Any]] | None = None
+    ) -> None:
+        self.ids: list[str] | list[int] = ids
+        self.size = len(ids) if size is None else size
+        self.columns: dict[str, list[Any]] = dict(columns or {})
+        if not 0 <= self.size <= len(ids):
+            raise ValueError(f"size {self.size} of a catalogue with {len(ids)} ids")
+        for name, values in self.columns.items():
+            if len(values) != len(ids):
+                raise ValueError(f"column {name!r} has {len(values)} values for {len(ids)} ids")
+        self._indices: dict[Id, int] | None = None
+        self._names = _name_column(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Catalogue):
+            return NotImplemented
+        return (self.ids, self.size, self.columns) == (other.ids, other.size, other.columns)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Catalogue({self.size} items, {len(self.ids) - self.size} cold, columns {sorted(self.columns)})"
+
+    def index(self, id: Id) -> int | None:
+        """The item index of a raw id, cold ones included; None where the catalogue does not have it."""
+        if self._indices is None:
+            ids: Sequence[Id] = self.ids
+            self._indices = {known: item for item, known in enumerate(ids)}
+        return self._indices.get(id)
+
+    def name(self, item: int) -> str:
+        """What to call an item in front of people: its title where there is one, else its id."""
+        if self._names is not None:
+            title = self._names[item]
+            if title is not None and str(title).strip():
+                return str(title)
+        return str(self.ids[item])
+
+    def known(self) -> "Catalogue":
+        """The same catalogue without its cold items: what a model keeps."""
+        columns = {name: values[: self.size] for name, values in self.columns.items()}
+        return Catalogue(self.ids[: self.size], self.size, columns)
+
+    def to_json(self) -> dict[str, Any]:
+        """Ids (text or integers, kept apart), size and columns as plain JSON values."""
+        columns = {name: [_plain(value) for value in values] for name, values in self.columns.items()}
+        return {"ids": list(self.ids), "size": self.size, "columns": columns}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Catalogue":
+        """The catalogue that `to_json` described."""
+        return cls(list(document["ids"]), int(document["size"]), document.get("columns", {}))
+
+
+def _name_column(columns: dict[str, list[Any]]) -> list[Any] | None:
+    by_lower = {name.lower(): values for name, values in reversed(columns.items())}
+    return next((by_lower[name] for name in NAME_COLUMNS if name in by_lower), None)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return float(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if value is None or isinstance(value, str | int | float) else str(value)

@@ -1,0 +1,169 @@
+"""The file formats of a log: which files there are, what columns they have, and how DuckDB reads them."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+
+from abaca.data import textlines
+from abaca.data.store import name, text
+from abaca.errors import LogError
+
+FORMATS = {
+    ".csv": "csv",
+    ".txt": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".inter": "recbole",
+    ".item": "recbole",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+"""File endings and what they hold; the text formats may be followed by one of COMPRESSED."""
+
+COMPRESSED = (".gz", ".zst")
+SAMPLE = 1000
+"""What only values can tell (the keys of JSON lines, whether times are dates) is told by this many first rows."""
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One file of a log, and what a reader must know of it."""
+
+    path: Path
+    name: str
+    format: str
+    columns: tuple[str, ...]
+    delimiter: str = ","
+    header_line: int = 1
+
+    @property
+    def unit(self) -> str:
+        """What a row is called in a message: text has lines, Parquet has rows."""
+        return "row" if self.format == "parquet" else "line"
+
+    def sql(self) -> str:
+        """A query that gives every column of the file, in the file's order, under the names `c0`, `c1`, …"""
+        path = text(str(self.path))
+        places = range(len(self.columns))
+        if self.format == "parquet":
+            listed = ", ".join(f"{name(self.columns[place])} AS c{place}" for place in places)
+            return f"SELECT {listed} FROM read_parquet({path})"
+        if self.format == "json":
+            return self.json_sql(_json_lines_sql(path))
+        listed = ", ".join(f"'c{place}': 'VARCHAR'" for place in places)
+        return (
+            f"SELECT * FROM read_csv({path}, auto_detect = false, header = true, delim = {text(self.delimiter)}, "
+            f"quote = '\"', escape = '\"', nullstr = '', columns = {{{listed}}})"
+        )
+
+    def json_sql(self, lines: str) -> str:
+        """The columns `c0`, `c1`, … of JSON lines, and `broken` where a line is not a JSON object."""
+        pointers = [text("/" + key.replace("~", "~0").replace("/", "~1")) for key in self.columns]
+        fields = [f"json_extract(document, {pointer}) AS c{place}" for place, pointer in enumerate(pointers)]
+        broken = "json_type(document) IS DISTINCT FROM 'OBJECT' AS broken"
+        documents = f"SELECT CASE WHEN json_valid(line) THEN line::JSON END AS document FROM ({lines})"
+        return f"SELECT {', '.join([*fields, broken])} FROM ({documents})"
+
+    def rows(self, used: list[int]) -> Iterator[textlines.Row]:
+        """The rows of a text file with line numbers and faults, read by Python."""
+        if self.format == "json":
+            return textlines.json_rows(self.path)
+        return textlines.delimited_rows(self.path, self.delimiter, len(self.columns), used)
+
+    def sample(self, place: int) -> list[object]:
+        """Values of one column in the first rows of a text file, without the empty ones."""
+        sound = (row for row in self.rows([]) if row.fault is None)
+        first = [row.fields for row in islice(sound, SAMPLE)]
+        if self.format == "json":
+            return [value for fields in first if (value := _json_value(fields[0], self.columns[place])) is not None]
+        return [fields[place] for fields in first if fields[place]]
+
+    def locate(self, ordinal: int) -> int:
+        """The line (for Parquet, the row) of the row with this ordinal, from 0."""
+        if self.format == "parquet":
+            return ordinal + 1
+        sound = (row for row in self.rows([]) if row.fault is None)
+        return next(islice(sound, ordinal, None)).line
+
+
+def open_files(source: Path) -> list[LogFile]:
+    """The log files behind a path: the file itself, or every log file of a folder, by path."""
+    if not source.exists():
+        raise LogError(f"{source} does not exist; give a file, or a folder of files")
+    if source.is_file():
+        return [_open(source, source.name)]
+    parts = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
+    shown = [part for part in parts if not any(step.startswith((".", "_")) for step in part.parts)]
+    paths = sorted(source / part for part in shown if format_of(source / part) is not None)
+    if not paths:
+        raise LogError(f"{source} holds no log file; known endings are {_endings()}")
+    return [_open(path, path.relative_to(source).as_posix()) for path in paths]
+
+
+def format_of(path: Path) -> str | None:
+    """The format of a file by its ending, None when it is not known."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSED:
+        suffixes.pop()
+    found = FORMATS.get(suffixes[-1]) if suffixes else None
+    packed = path.suffix.lower() in COMPRESSED
+    return None if packed and found == "parquet" else found
+
+
+def _open(path: Path, shown: str) -> LogFile:
+    kind = format_of(path)
+    if kind is None:
+        raise LogError(f"{shown}: cannot tell the format by its ending; known endings are {_endings()}")
+    try:
+        if kind == "parquet":
+            return LogFile(path, shown, kind, tuple(pyarrow.parquet.read_schema(path).names))
+        if kind == "json":
+            return LogFile(path, shown, kind, _json_columns(path))
+        columns, delimiter, line = textlines.read_header(path, None if kind == "csv" else "\t")
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        raise LogError(f"{shown}: cannot be read as {kind} ({error}); check the file and its ending") from error
+    if kind == "recbole":
+        columns = [column.split(":")[0] for column in columns]
+    return LogFile(path, shown, kind, tuple(columns), delimiter, line)
+
+
+def _json_columns(path: Path) -> tuple[str, ...]:
+    keys: dict[str, None] = {}
+    for row in islice(textlines.json_rows(path), SAMPLE):
+        try:
+            document = json.loads(row.fields[0])
+        except ValueError:
+            continue
+        if row.line == 1 and isinstance(document, list):
+            raise LogError(f"{path.name}: one JSON list; write JSON lines instead, one object per line")
+        keys.update(dict.fromkeys(document if isinstance(document, dict) else ()))
+    return tuple(keys)
+
+
+def _json_value(line: str, key: str) -> object:
+    try:
+        document = json.loads(line)
+    except ValueError:
+        return None
+    return document.get(key) if isinstance(document, dict) else None
+
+
+def _json_lines_sql(path: str) -> str:
+    """One row per line that is not blank; \\x01 cannot occur in JSON, so it never cuts a line."""
+    return (
+        f"SELECT trim(c0, chr(9) || ' ') AS line FROM read_csv({path}, auto_detect = false, header = false, "
+        f"delim = '\x01', quote = '', escape = '', nullstr = '', columns = {{'c0': 'VARCHAR'}}) "
+        "WHERE trim(c0, chr(9) || ' ') <> ''"
+    )
+
+
+def _endings() -> str:
+    return ", ".join(FORMATS) + "; text also with .gz or .zst"

@@ -1,0 +1,82 @@
+"""Filters: which interactions of a log are kept, counted by what drops the others."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from abaca.data.fields import parse_time
+from abaca.data.log import Log
+from abaca.data.store import Store, number, text
+from abaca.errors import SpecError
+
+Dropped = Counter[str]
+"""How many interactions each filter dropped; a filter that ran and dropped nothing has 0."""
+
+
+def code_ids(store: Store) -> None:
+    """Number users and items by id: `user_codes(id, code)`, `item_codes(id, code)`."""
+    for role in ("user", "item"):
+        ids = f'SELECT DISTINCT "{role}" AS id FROM log'
+        store.replace(
+            f"{role}_codes", f"SELECT id, (row_number() OVER (ORDER BY id) - 1)::INTEGER AS code FROM ({ids})"
+        )
+
+
+def keep_events_and_times(
+    log: Log, events: Sequence[str] | None, since: float | str | None, until: float | str | None
+) -> Dropped:
+    """Make `kept(row, user, item, time)`, in codes, of the interactions of these events with since ≤ time < until."""
+    if events is not None and not log.has_event:
+        raise SpecError("--events needs a column that says what an interaction is; pass --event COLUMN")
+    if not log.has_time and not (since is None and until is None):
+        raise SpecError("--since and --until need times, and the log has none; pass --time COLUMN")
+    store, dropped = log.store, Counter[str]()
+    is_event = (
+        "true" if events is None else f"coalesce(event IN ({', '.join(text(str(event)) for event in events)}), false)"
+    )
+    bounds = [] if since is None else [f'"time" >= {number(parse_time(store, since, "--since"))}']
+    bounds += [] if until is None else [f'"time" < {number(parse_time(store, until, "--until"))}']
+    in_range = " AND ".join(bounds) or "true"
+    code_ids(store)
+    store.replace(
+        "kept",
+        'SELECT "row", u.code AS "user", i.code AS item, "time" FROM log '
+        'JOIN user_codes u ON u.id = log."user" JOIN item_codes i ON i.id = log.item '
+        f"WHERE {is_event} AND {in_range}",
+    )
+    if events is not None:
+        dropped["events"] = store.value(f"SELECT count(*) FROM log WHERE NOT ({is_event})")
+    if bounds:
+        dropped["time range"] = store.value(f"SELECT count(*) FROM log WHERE {is_event} AND NOT ({in_range})")
+    return dropped
+
+
+def keep_frequent(store: Store, min_user: int, min_item: int, *, drop_consecutive: bool) -> Dropped:
+    """Shrink `kept` until no filter changes it: consecutive duplicates, users with few interactions, rare items."""
+    dropped, changed = Counter[str](), True
+    while changed:
+        changed = False
+        if drop_consecutive:
+            changed |= _shrink(store, dropped, "consecutive duplicates", _without_consecutive())
+        if min_user > 1:
+            changed |= _shrink(store, dropped, "min-user", _with_at_least("user", min_user))
+        if min_item > 1:
+            changed |= _shrink(store, dropped, "min-item", _with_at_least("item", min_item))
+    return dropped
+
+
+def _shrink(store: Store, dropped: Dropped, filter: str, sql: str) -> bool:
+    before = store.value("SELECT count(*) FROM kept")
+    store.replace("kept", sql)
+    lost = before - store.value("SELECT count(*) FROM kept")
+    dropped[filter] += lost
+    return bool(lost)
+
+
+def _with_at_least(role: str, least: int) -> str:
+    frequent = f'SELECT "{role}" FROM kept GROUP BY "{role}" HAVING count(*) >= {least}'
+    return f'SELECT * FROM kept WHERE "{role}" IN ({frequent})'
+
+
+def _without_consecutive() -> str:
+    before = 'lag(item) OVER (PARTITION BY "user" ORDER BY "time", "row")'
+    return f"SELECT * FROM kept QUALIFY {before} IS DISTINCT FROM item"

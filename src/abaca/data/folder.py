@@ -1,0 +1,109 @@
+"""Prepared folders on disk: written beside their place and moved there when complete, with a manifest."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+
+from abaca.data.sequences import FORMAT, KIND, MANIFEST, checksum, is_prepared
+from abaca.errors import SequencesError
+
+FILES = (
+    "items.npy",
+    "times.npy",
+    "offsets.npy",
+    "train_end.npy",
+    "valid.npy",
+    "test.npy",
+    "catalogue.parquet",
+    "users.parquet",
+)
+
+
+@contextlib.contextmanager
+def new_folder(path: Path, overwrite: bool) -> Iterator[Path]:
+    """A folder to write into that takes its place only if all goes well; else what was there stays as it was."""
+    path = path.resolve()
+    check_place(path, overwrite)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mark = uuid.uuid4().hex[:8]
+    draft = path.parent / f".{path.name}.{mark}.part"
+    draft.mkdir()
+    try:
+        yield draft
+        for file in draft.iterdir():
+            _sync(file)
+        _sync(draft)
+        _move(draft, path, path.parent / f".{path.name}.{mark}.old")
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+def check_place(path: Path, overwrite: bool) -> None:
+    """Refuse a place that holds anything but, where overwriting is asked for, sequences."""
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise SequencesError(f"{path} is a file; give the name of a new folder")
+    held = {entry.name for entry in path.iterdir()}
+    if not held:
+        return
+    if not is_prepared(path) or held - {*FILES, MANIFEST}:
+        raise SequencesError(f"{path} holds files that are not a prepared folder's; give the name of a new folder")
+    if not overwrite:
+        raise SequencesError(f"{path} is prepared already; pass --overwrite to replace it, or give a new name")
+
+
+def write_manifest(folder: Path, facts: dict[str, Any]) -> None:
+    """Describe a folder whose other files are complete."""
+    files = {
+        file.name: {"bytes": file.stat().st_size, "sha256": checksum(file)}
+        for file in sorted(folder.iterdir(), key=lambda file: FILES.index(file.name))
+    }
+    manifest = {"kind": KIND, "format": FORMAT, **facts, "fingerprint": _fingerprint(folder, files), "files": files}
+    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def _fingerprint(folder: Path, files: dict[str, Any]) -> str:
+    """Names the data by its arrays and ids, whatever wrote the Parquet files."""
+    digest = hashlib.sha256()
+    for name, facts in files.items():
+        if name.endswith(".npy"):
+            digest.update(f"{name} {facts['sha256']}\n".encode())
+            continue
+        with pyarrow.parquet.ParquetFile(folder / name) as table:
+            for batch in table.iter_batches(columns=["id"]):
+                digest.update(json.dumps(batch.column(0).to_pylist()).encode())
+    return digest.hexdigest()
+
+
+def _move(draft: Path, path: Path, aside: Path) -> None:
+    replaced = path.exists()
+    if replaced:
+        path.rename(aside)
+    try:
+        draft.rename(path)
+    except OSError:
+        if replaced:
+            aside.rename(path)
+        raise
+    _sync(path.parent)
+    if replaced:
+        shutil.rmtree(aside)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

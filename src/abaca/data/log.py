@@ -1,0 +1,110 @@
+"""Reading an interaction log: from files or a table in memory to one table (user, item, time, event) in DuckDB."""
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from abaca.data.columns import Columns, Wanted
+from abaca.data.files import open_files
+from abaca.data.staging import Staging
+from abaca.data.store import Store
+from abaca.data.tables import is_table, to_arrow
+from abaca.errors import LogError
+
+OnBadRow = Literal["error", "skip"]
+
+
+class Log:
+    """An interaction log that was read; its rows are the view `log(row, user, item, time, event)` of its store.
+
+    `row` is the place in the log: files by path, then rows. `time` is in seconds, or the number that was given.
+    """
+
+    def __init__(self, store: Store, staging: Staging, names: tuple[str, ...]) -> None:
+        self.store = store
+        self.names = names
+        """File names, for people; not where they are."""
+        self.columns: Columns = staging.columns
+        """The columns that were read, as the log names them."""
+        self.bad_rows: dict[str, int] = dict(staging.bad_rows)
+        """How many rows were left out, by what was wrong with them."""
+        self.rows: int = store.value("SELECT count(*) FROM log")
+
+    @property
+    def has_time(self) -> bool:
+        """Whether the log has times; without, file order is the order."""
+        return self.columns.time is not None
+
+    @property
+    def has_event(self) -> bool:
+        """Whether the log has a column that says what kind of event an interaction is."""
+        return self.columns.event is not None
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __repr__(self) -> str:
+        return f"Log({', '.join(self.names)}: {self.rows} interactions)"
+
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Delete the temporary database; happens by itself when the log is forgotten."""
+        self.store.close()
+
+
+def read_log(
+    source: Any,
+    *,
+    user: str | None = None,
+    item: str | None = None,
+    time: str | None = None,
+    event: str | None = None,
+    on_bad_row: OnBadRow = "error",
+) -> Log:
+    """Read a log from a file, a folder of files, or a pandas, polars or Arrow table.
+
+    Columns are those named, or else recognised by their usual names. Ids are text or integers and are kept as they are;
+    those of CSV and TSV are text. Without a time column, file order (by path, then row) is the order.
+    A bad row is an error that says where it is; `on_bad_row="skip"` leaves such rows out and counts them.
+    """
+    if on_bad_row not in ("error", "skip"):
+        raise ValueError(f"on_bad_row is 'error' or 'skip', got {on_bad_row!r}")
+    if isinstance(source, Log):
+        return source
+    store = Store()
+    try:
+        return _read(store, source, Staging(store, Wanted(user, item, time, event), skip=on_bad_row == "skip"))
+    except BaseException:
+        store.close()
+        raise
+
+
+def _read(store: Store, source: Any, staging: Staging) -> Log:
+    if isinstance(source, str | os.PathLike):
+        files = open_files(Path(source))
+        for file in files:
+            if file.columns:
+                staging.add_file(file)
+        names = tuple(file.name for file in files)
+    elif is_table(source):
+        staging.add_table(to_arrow(source))
+        names = ("table",)
+    else:
+        raise LogError(
+            f"a log is a file, a folder or a table, not a {type(source).__name__}; collect lazy frames first"
+        )
+    shown = names[0] if len(names) == 1 else f"{len(names)} files"
+    if not staging.begun:
+        raise LogError(f"{shown}: the log is empty; it needs a first line that names the columns, and interactions")
+    store.run('CREATE VIEW log AS SELECT rowid AS "row", "user", item, "time", event FROM staged WHERE bad = 0')
+    log = Log(store, staging, names)
+    if log.rows == 0:
+        bad = sum(log.bad_rows.values())
+        why = f"all {bad} rows were bad and skipped" if bad else "there is no interaction after the column names"
+        raise LogError(f"{shown}: the log is empty: {why}; check that this is the right file")
+    return log

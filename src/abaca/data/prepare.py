@@ -1,0 +1,185 @@
+"""Preparing: filter a log, put it in order, number its items, split it, and write the sequences."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from abaca.data import arrays, splits
+from abaca.data.filters import Dropped, keep_events_and_times, keep_frequent
+from abaca.data.folder import new_folder, write_manifest
+from abaca.data.itemtable import stage_items, write_catalogue, write_users
+from abaca.data.log import Log
+from abaca.data.sequences import Sequences
+from abaca.data.store import Store
+from abaca.errors import LogError, SpecError
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """How a log becomes sequences."""
+
+    min_user: int = 5
+    """Drop users with fewer interactions; 5 is the paper's. Together with `min_item`, until nothing changes."""
+
+    min_item: int = 1
+    """Drop items with fewer interactions; 1 keeps all, as the paper does for most of its data sets."""
+
+    drop_consecutive: bool = False
+    """Of a user's consecutive interactions with the same item keep the first only."""
+
+    since: float | str | None = None
+    """Keep interactions at this time or later: a number like the log's, or an ISO date."""
+
+    until: float | str | None = None
+    """Keep interactions before this time."""
+
+    events: tuple[str, ...] | None = None
+    """Keep interactions whose event column has one of these values."""
+
+    split: Literal["leave-one-out", "time"] = "leave-one-out"
+    """Hold out the last two interactions of each user, or what happens after two moments."""
+
+    valid_from: float | str | None = None
+    """Split by time: when validation begins: a number, an ISO date, or a share of the interactions; None is '80%'."""
+
+    test_from: float | str | None = None
+    """Split by time: when test begins; None is '90%'."""
+
+    target: splits.TargetChoice = "last"
+    """Split by time: which interactions of a user after a cut are targets: the last, the first or all."""
+
+    def __post_init__(self) -> None:
+        if self.min_user < 1 or self.min_item < 1:
+            raise SpecError(
+                f"--min-user {self.min_user} --min-item {self.min_item}: both are at least 1, which keeps all"
+            )
+        if self.split not in ("leave-one-out", "time"):
+            raise SpecError(f"--split {self.split!r} is not known; it is leave-one-out or time")
+        if self.target not in ("last", "first", "all"):
+            raise SpecError(f"--target {self.target!r} is not known; it is last, first or all")
+        by_time = (self.valid_from, self.test_from, self.target) != (None, None, "last")
+        if self.split == "leave-one-out" and by_time:
+            raise SpecError("--valid-from, --test-from and --target belong to --split time; leave one out has no cuts")
+        for option in (self.valid_from, self.test_from):
+            part = splits.share(option)
+            if part is not None and not 0 < part < 1:
+                raise SpecError(f"a cut at {option} leaves nothing on one side; give a share between 0% and 100%")
+        if isinstance(self.events, str) or (self.events is not None and not self.events):
+            raise SpecError(f"events is a list of at least one value, not {self.events!r}")
+
+
+def prepare(
+    log: Log,
+    path: str | Path,
+    *,
+    options: PrepareOptions | None = None,
+    items: Any = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Sequences:
+    """Write the sequences of a log into a folder, all of it or nothing, and open them.
+
+    `items` is an item table (a file or a table in memory) whose columns go into the catalogue.
+    A prepared folder is replaced only with `overwrite=True`; any other folder with files in it never is.
+    """
+    options, tell = options or PrepareOptions(), progress or _silent
+    if options.split == "time" and not log.has_time:
+        raise SpecError("a split by time needs times, and the log has none; pass --time COLUMN, or leave one out")
+    try:
+        with new_folder(Path(path), overwrite) as folder:
+            dropped = _filter(log, options, tell)
+            columns = stage_items(log.store, items, log.columns.item) if items is not None else []
+            _write(log, folder, options, columns, dropped, tell)
+    finally:
+        log.store.drop("kept", "user_codes", "item_codes", "item_table")
+    return Sequences.open(path)
+
+
+def _filter(log: Log, options: PrepareOptions, tell: Progress) -> Dropped:
+    tell(f"filtering {log.rows:,} interactions")
+    dropped = keep_events_and_times(log, options.events, options.since, options.until)
+    frequent = keep_frequent(log.store, options.min_user, options.min_item, drop_consecutive=options.drop_consecutive)
+    dropped.update(frequent)
+    if not log.store.value("SELECT count(*) FROM kept"):
+        shares = ", ".join(f"{filter} dropped {count:,}" for filter, count in dropped.items() if count)
+        raise LogError(
+            f"nothing is left of {log.rows:,} interactions: {shares}; "
+            "lower --min-user or --min-item, or widen --since, --until or --events"
+        )
+    return dropped
+
+
+def _write(
+    log: Log, folder: Path, options: PrepareOptions, columns: list[str], dropped: Dropped, tell: Progress
+) -> None:
+    store = log.store
+    split, offsets = _split(store, options)
+    tell(f"ordering {offsets[-1]:,} interactions of {len(offsets) - 1:,} users")
+    arrays.write_ordered(store, folder, int(offsets[-1]), timed=log.has_time)
+    codes = store.value("SELECT count(*) FROM item_codes")
+    everywhere, training = arrays.training_counts(folder, offsets, split.train_end, codes)
+    order = arrays.item_order(everywhere, training)
+    size = len(order) if options.split == "leave-one-out" else int(np.count_nonzero(training))
+    arrays.renumber(folder, order, codes)
+    tell("writing the catalogue and checksums")
+    parts = {"offsets": offsets, "train_end": split.train_end, "valid": split.valid, "test": split.test}
+    for part, array in parts.items():
+        arrays.save(folder / f"{part}.npy", array)
+    write_catalogue(store, folder / "catalogue.parquet", order, columns)
+    write_users(store, folder / "users.parquet")
+    facts = {
+        "options": dataclasses.asdict(options),
+        "source": _source(log),
+        "split": {"kind": options.split, "rule": split.rule, "cuts": split.cuts},
+        "catalogue": size,
+        "counts": _counts(log, folder, split, offsets, size) | {"items": len(order), "dropped": dict(dropped)},
+    }
+    write_manifest(folder, facts)
+
+
+def _split(store: Store, options: PrepareOptions) -> tuple[splits.Split, arrays.Ints]:
+    cuts = None
+    if options.split == "time":
+        first, second = options.valid_from, options.test_from
+        cuts = splits.find_cuts(store, "80%" if first is None else first, "90%" if second is None else second)
+    lengths, before_valid, before_test = arrays.user_counts(store, cuts)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    if cuts is None:
+        return splits.leave_one_out(offsets), offsets
+    return splits.by_time(offsets, before_valid, before_test, cuts, options.target), offsets
+
+
+def _counts(log: Log, folder: Path, split: splits.Split, offsets: arrays.Ints, size: int) -> dict[str, Any]:
+    items = np.load(folder / "items.npy", mmap_mode="r")
+    lengths = split.train_end - offsets[:-1]
+    return {
+        "users": len(lengths),
+        "interactions": len(items),
+        "read": log.rows,
+        "bad_rows": log.bad_rows,
+        "training_interactions": int(lengths.sum()),
+        "training_targets": int(np.maximum(lengths - 1, 0).sum()),
+        "valid_targets": len(split.valid),
+        "test_targets": len(split.test),
+        "targets_without_history": split.without_history,
+        "valid_cold_targets": int(np.count_nonzero(items[split.valid[:, 1]] >= size)),
+        "test_cold_targets": int(np.count_nonzero(items[split.test[:, 1]] >= size)),
+    }
+
+
+def _source(log: Log) -> dict[str, Any]:
+    return {
+        "files": list(log.names),
+        "columns": log.columns._asdict(),
+        "order": "time, then file order" if log.has_time else "file order",
+    }
+
+
+def _silent(step: str) -> None:
+    """Tell nobody."""

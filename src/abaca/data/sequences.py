@@ -1,0 +1,183 @@
+"""Sequences: what training and evaluation read, as flat memory-mapped arrays in a prepared folder."""
+
+import hashlib
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet
+
+from abaca.data.catalogue import Catalogue
+from abaca.errors import SequencesError
+
+__all__ = ["Catalogue", "Sequences", "Targets"]
+
+FORMAT = 1
+"""Version of the prepared folder; a reader refuses any other."""
+
+MANIFEST = "manifest.json"
+KIND = "abaca sequences"
+
+Array = npt.NDArray[Any]
+
+
+class Targets(NamedTuple):
+    """What evaluation asks for: target t is `items[positions[t]]`, its history the user's items before it."""
+
+    users: npt.NDArray[np.int64]  # (T,)
+    positions: npt.NDArray[np.int64]  # (T,) index into items
+
+
+class Sequences:
+    """A prepared folder: every user's items in time order, where training ends, and the targets of the split."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.items: npt.NDArray[np.int32] = self._array("items.npy", np.int32)  # (n,)
+        self.offsets: npt.NDArray[np.int64] = self._array("offsets.npy", np.int64)  # (users + 1,)
+        self.train_end: npt.NDArray[np.int64] = self._array("train_end.npy", np.int64)  # (users,)
+        self.times: npt.NDArray[np.float64] | None = None
+        if "times.npy" in manifest["files"]:
+            self.times = self._array("times.npy", np.float64)  # (n,)
+        self.valid = self._targets("valid.npy")
+        self.test = self._targets("test.npy")
+        self._check_shapes()
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Sequences":
+        """Memory-map a prepared folder after a cheap check of its version and file sizes."""
+        path = Path(path)
+        manifest = read_manifest(path)
+        for name, facts in manifest["files"].items():
+            file = path / name
+            if not file.is_file():
+                raise SequencesError(f"{file} is missing; prepare the log again")
+            size, wanted = file.stat().st_size, facts["bytes"]
+            if size != wanted:
+                raise SequencesError(
+                    f"{file} has {size} bytes instead of {wanted}: it was cut or changed; prepare again"
+                )
+        return cls(path, manifest)
+
+    def verify(self) -> None:
+        """Read every file and compare its checksum with the manifest."""
+        for name, facts in self.manifest["files"].items():
+            if checksum(self.path / name) != facts["sha256"]:
+                raise SequencesError(
+                    f"{self.path / name} is not what was prepared: its checksum differs; prepare again"
+                )
+
+    @property
+    def users(self) -> int:
+        """How many users there are."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """Raw ids by item index, and the item table's columns."""
+        columns = self._table("catalogue.parquet")
+        ids = columns.pop("id")
+        if len(ids) != self.manifest["counts"].get("items"):
+            raise SequencesError(f"{self.path / 'catalogue.parquet'} does not fit its manifest; prepare the log again")
+        return Catalogue(ids, self.manifest["catalogue"], columns)
+
+    @cached_property
+    def user_ids(self) -> list[str] | list[int]:
+        """Raw ids by user index."""
+        ids: list[str] | list[int] = self._table("users.parquet")["id"]
+        return ids
+
+    @property
+    def training_targets(self) -> int:
+        """How many training targets an epoch has: every training interaction but the first of each user."""
+        return int(np.maximum(self.train_end - self.offsets[:-1] - 1, 0).sum())
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the data: equal for equal items, times, split and ids."""
+        return str(self.manifest["fingerprint"])
+
+    def history(self, user: int, position: int) -> npt.NDArray[np.int32]:
+        """The user's items before a position, oldest first, cold ones included."""
+        return self.items[self.offsets[user] : position]
+
+    def training(self, user: int) -> npt.NDArray[np.int32]:
+        """The items that training may see of a user, oldest first."""
+        return self.items[self.offsets[user] : self.train_end[user]]
+
+    def __repr__(self) -> str:
+        return f"Sequences({str(self.path)!r}, {self.users} users, {len(self.items)} interactions)"
+
+    def _array(self, name: str, dtype: type) -> Array:
+        file = self.path / name
+        try:
+            array = np.load(file, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise SequencesError(f"{file} cannot be read ({error}); prepare the log again") from error
+        if array.dtype != np.dtype(dtype):
+            raise SequencesError(f"{file} holds {array.dtype} where {np.dtype(dtype)} belongs; prepare the log again")
+        return np.asarray(array) if array.size == 0 else array
+
+    def _targets(self, name: str) -> Targets:
+        rows = self._array(name, np.int64)  # (T, 2)
+        if rows.ndim != 2 or rows.shape[1] != 2:
+            raise SequencesError(f"{self.path / name} has shape {rows.shape} where (targets, 2) belongs; prepare again")
+        return Targets(rows[:, 0], rows[:, 1])
+
+    def _table(self, name: str) -> dict[str, list[Any]]:
+        try:
+            table = pyarrow.parquet.read_table(self.path / name)
+        except (OSError, ValueError) as error:
+            raise SequencesError(f"{self.path / name} cannot be read ({error}); prepare the log again") from error
+        if "id" not in table.column_names:
+            raise SequencesError(f"{self.path / name} has no column 'id'; prepare the log again")
+        columns: dict[str, list[Any]] = table.to_pydict()
+        return columns
+
+    def _check_shapes(self) -> None:
+        users = len(self.train_end)
+        fits = len(self.offsets) == users + 1 and self.offsets[-1] == len(self.items)
+        if not fits or (self.times is not None and len(self.times) != len(self.items)):
+            raise SequencesError(f"{self.path}: the arrays do not fit together; prepare the log again")
+
+
+def is_prepared(path: Path) -> bool:
+    """Whether a folder holds sequences, of whatever version."""
+    try:
+        return bool(json.loads((path / MANIFEST).read_text(encoding="utf-8")).get("kind") == KIND)
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a prepared folder, once its kind and version are what this release reads."""
+    if not path.is_dir():
+        raise SequencesError(f"{path} is not a folder; make it with `abaca prepare LOG {path}`")
+    file = path / MANIFEST
+    if not file.is_file():
+        raise SequencesError(f"{path} has no {MANIFEST}: it is not a prepared folder; `abaca prepare` makes one")
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SequencesError(f"{file} is not JSON ({error}); prepare the log again") from error
+    if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
+        raise SequencesError(f"{file} does not describe sequences; `abaca prepare` makes a prepared folder")
+    version = manifest.get("format")
+    if version != FORMAT:
+        cure = "update abaca" if isinstance(version, int) and version > FORMAT else "prepare the log again"
+        raise SequencesError(f"{path} is in format {version}, this release reads format {FORMAT}; {cure}")
+    wanted = {"files": dict, "counts": dict, "catalogue": int, "split": dict, "fingerprint": str}
+    wrong = [key for key, type in wanted.items() if not isinstance(manifest.get(key), type)]
+    if wrong:
+        raise SequencesError(f"{file} lacks {', '.join(wrong)}; prepare the log again")
+    return manifest
+
+
+def checksum(file: Path) -> str:
+    """SHA-256 of a file, read in pieces."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,135 @@
+"""Splits: where training ends for each user, and which interactions are the targets of validation and test."""
+
+import datetime
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from abaca.data.fields import parse_time
+from abaca.data.store import Store
+from abaca.errors import SpecError
+
+TargetChoice = Literal["last", "first", "all"]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Split:
+    """What a split decided, and its rule in words."""
+
+    rule: str
+    train_end: Ints  # (users,)
+    valid: Ints  # (T, 2): user, position
+    test: Ints  # (T, 2)
+    cuts: tuple[float, float] | None = None
+    """Where validation and test begin, when the split is by time."""
+    without_history: int = 0
+    """How many interactions would be targets but are the first of their user."""
+
+
+def leave_one_out(offsets: Ints) -> Split:
+    """Each user's last interaction is the test target, the one before it the validation target."""
+    ends, lengths = offsets[1:], np.diff(offsets)
+    users = np.flatnonzero(lengths >= 3)
+    train_end = ends.copy()
+    train_end[users] -= 2
+    rule = (
+        "leave one out: of each user's interactions in time order, the last is the test target, the one before it the "
+        "validation target, and the rest are for training; users with fewer than 3 interactions only train; the "
+        "catalogue is every item"
+    )
+    return Split(rule, train_end, np.stack([users, ends[users] - 2], 1), np.stack([users, ends[users] - 1], 1))
+
+
+def by_time(
+    offsets: Ints, before_valid: Ints, before_test: Ints, cuts: tuple[float, float], target: TargetChoice
+) -> Split:
+    """Training before the first cut; targets between the cuts for validation, after the second for test.
+
+    `before_valid` and `before_test` count each user's interactions before the cuts.
+    """
+    starts = offsets[:-1]
+    valid_start, test_start = starts + before_valid, starts + before_test
+    chosen = {"last": "the last one", "first": "the first one", "all": "each one"}[target]
+    valid_from, test_from = (moment(cut) for cut in cuts)
+    rule = (
+        f"by time: interactions before {valid_from} are for training; {chosen} of each user from then until before "
+        f"{test_from} is a validation target, {chosen} from then on is a test target; its history is everything of the "
+        "user before it, and a target without history is left out; the catalogue is the items of training, and a "
+        "target outside it counts as a miss"
+    )
+    valid = _targets(valid_start, test_start, target)
+    test = _targets(test_start, offsets[1:], target)
+    candidates = len(valid) + len(test)
+    valid, test = (rows[rows[:, 1] > starts[rows[:, 0]]] for rows in (valid, test))
+    return Split(rule, valid_start, valid, test, cuts, candidates - len(valid) - len(test))
+
+
+def find_cuts(store: Store, valid_from: str | float, test_from: str | float) -> tuple[float, float]:
+    """The two moments of a split by time: as given, or the time below which a share like '80%' of `kept` lies."""
+    first = _cut(store, valid_from, "--valid-from")
+    second = _cut(store, test_from, "--test-from")
+    earliest, latest = store.row('SELECT min("time"), max("time") FROM kept')
+    span = f"the log goes from {moment(earliest)} to {moment(latest)}"
+    if first >= second:
+        raise SpecError(
+            f"validation begins at {moment(first)}, not before test at {moment(second)}; {span}: move the cuts apart"
+        )
+    if first <= earliest:
+        raise SpecError(
+            f"validation begins at {moment(first)}, so nothing is left to train on; {span}: pass a later --valid-from"
+        )
+    if second > latest:
+        raise SpecError(
+            f"test begins at {moment(second)}, after the last interaction; {span}: pass an earlier --test-from"
+        )
+    return first, second
+
+
+def share(value: str | float | None) -> float | None:
+    """0.8 for '80%'; None for anything that is not a percentage."""
+    if not isinstance(value, str) or not value.strip().endswith("%"):
+        return None
+    try:
+        return float(value.strip()[:-1]) / 100
+    except ValueError:
+        return None
+
+
+def moment(time: float) -> str:
+    """A time in words: the number, and the date where it is plausibly unix seconds or milliseconds."""
+    number = f"{time:.15g}"
+    date = as_date(time)
+    return number if date is None else f"{number} ({date})"
+
+
+def as_date(time: float) -> str | None:
+    """The ISO date of a time that is plausibly unix seconds (1980 to 2100) or milliseconds; else None."""
+    low, high = 315_532_800.0, 4_102_444_800.0
+    seconds = time if low <= time < high else time / 1000 if low <= time / 1000 < high else None
+    if seconds is None:
+        return None
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _cut(store: Store, value: str | float, option: str) -> float:
+    part = share(value)
+    if part is None:
+        return parse_time(store, value, option)
+    place = int(part * store.value("SELECT count(*) FROM kept"))
+    return float(store.value('SELECT "time" FROM kept ORDER BY "time" LIMIT 1 OFFSET $1', [place]))
+
+
+def _targets(begin: Ints, end: Ints, target: TargetChoice) -> Ints:
+    """Rows (user, position) of the targets in [begin, end) of each user."""
+    users = np.flatnonzero(end > begin)
+    if target == "last":
+        return np.stack([users, end[users] - 1], 1)
+    if target == "first":
+        return np.stack([users, begin[users]], 1)
+    lengths = (end - begin)[users]
+    rows = np.repeat(users, lengths)
+    ordinals = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return np.stack([rows, begin[rows] + ordinals], 1)

@@ -1,0 +1,229 @@
+"""Staging: every row of a log goes into one DuckDB table, with a mark on the bad ones.
+
+A text file is read by DuckDB; one that DuckDB refuses is read again by Python, which says what is wrong on which line.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+
+import duckdb
+import pyarrow
+
+from abaca.data.columns import Columns, Wanted, choose
+from abaca.data.fields import (
+    IdKind,
+    TimeKind,
+    id_kind,
+    id_kind_of,
+    id_sql,
+    text_sql,
+    time_kind,
+    time_kind_of,
+    time_sql,
+)
+from abaca.data.files import SAMPLE, LogFile
+from abaca.data.store import Store, name
+from abaca.data.textlines import Row
+from abaca.errors import LogError
+
+BAD = {1: "not a JSON object", 2: "missing user", 3: "missing item", 4: "unreadable time"}
+"""What the column `bad` of a staged row says; 0 is a good row."""
+
+Places = list[int | None]
+"""Where the user, the item, the time and the event are among the columns of a part."""
+
+CHUNK = 200_000
+"""Rows that Python hands to DuckDB at once."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows to stage: a query that gives columns `c0`, `c1`, …, and where they come from."""
+
+    where: str
+    unit: str
+    columns: tuple[str, ...]
+    sql: str
+    sample: Callable[[int], list[object]]
+    locate: Callable[[int], int]
+
+
+class Staging:
+    """Collects the rows of a log, part by part, in the table `staged(user, item, time, event, bad)`."""
+
+    def __init__(self, store: Store, wanted: Wanted, *, skip: bool) -> None:
+        self.bad_rows: Counter[str] = Counter()
+        self.columns: Columns
+        self.begun = False
+        self._ids: tuple[IdKind, IdKind]
+        self._times: TimeKind | None = None
+        self._store = store
+        self._wanted = wanted
+        self._skip = skip
+
+    def add_file(self, file: LogFile) -> None:
+        """Stage the rows of a file."""
+        path = self._store.without_wildcards(file.path)
+        sql = replace(file, path=path).sql()
+        part = Part(file.name, file.unit, file.columns, sql, lambda place: self._sample(sql, place), file.locate)
+        if file.format == "parquet":
+            try:
+                return self._stage(part)
+            except duckdb.Error as error:
+                first = str(error).splitlines()[0]
+                raise LogError(f"{file.name}: cannot be read as Parquet ({first}); write the file again") from error
+        part = replace(part, sample=file.sample)
+        if file.header_line == 1:
+            try:
+                return self._stage(part)
+            except (duckdb.InvalidInputException, duckdb.ConversionException, duckdb.IOException):
+                pass  # Python reads the file again and says what DuckDB stumbled over
+        return self._stage_by_line(part, file)
+
+    def add_table(self, table: pyarrow.Table) -> None:
+        """Stage the rows of a table in memory."""
+        listed = [f"{name(column)} AS c{place}" for place, column in enumerate(table.column_names)]
+        sql = f"SELECT {', '.join(listed)} FROM arrow_part"
+        part = Part(
+            "the table",
+            "row",
+            tuple(table.column_names),
+            sql,
+            lambda place: self._sample(sql, place),
+            lambda row: row + 1,
+        )
+        with self._store.registered("arrow_part", table):
+            self._stage(part)
+
+    def _stage_by_line(self, part: Part, file: LogFile) -> None:
+        columns = choose(file.columns, self._wanted, file.name)
+        is_json = file.format == "json"
+        used = [0] if is_json else [file.columns.index(column) for column in columns if column is not None]
+        sql = file.json_sql("SELECT c0 AS line FROM arrow_part") if is_json else "SELECT * FROM arrow_part"
+        rows, done = self._sound(file, used), 0
+        try:
+            while (chunk := _chunk(rows, used)).num_rows or not self.begun:
+                with self._store.registered("arrow_part", chunk):
+                    self._stage(replace(part, sql=sql, locate=partial(_locate_after, file, done)))
+                done += chunk.num_rows
+        except (OSError, EOFError) as error:
+            raise LogError(f"{file.name}: cannot be read ({error}); write the file again") from error
+
+    def _sound(self, file: LogFile, used: list[int]) -> Iterator[Row]:
+        for row in file.rows(used):
+            if row.fault is None:
+                yield row
+            elif self._skip:
+                self.bad_rows[row.fault[0]] += 1
+            else:
+                raise LogError(f"{file.name} line {row.line}: {row.fault[1]}; fix the line, or pass --on-bad-row skip")
+
+    def _stage(self, part: Part) -> None:
+        columns = choose(part.columns, self._wanted, part.where)
+        types = self._store.types(part.sql)
+        places = [None if column is None else part.columns.index(column) for column in columns]
+        if self.begun:
+            self._agree(part, columns, places, types)
+        else:
+            self._begin(part, columns, places, types)
+        before = self._store.value("SELECT coalesce(max(rowid), -1) FROM staged")
+        self._store.run(f"INSERT INTO staged {self._select(part, places, types)}")
+        counts = self._store.rows(
+            "SELECT bad, count(*) FROM staged WHERE rowid > $1 AND bad > 0 GROUP BY bad", [before]
+        )
+        if counts and not self._skip:
+            raise LogError(self._complaint(part, places, before))
+        self.bad_rows.update({BAD[bad]: count for bad, count in counts})
+
+    def _begin(self, part: Part, columns: Columns, places: Places, types: dict[str, str]) -> None:
+        """The first part says how ids and times are spelled."""
+        user, item, time, _ = places
+        assert user is not None
+        assert item is not None
+        user_kind = id_kind("user", types[f"c{user}"], part.where) or id_kind_of(part.sample(user))
+        item_kind = id_kind("item", types[f"c{item}"], part.where) or id_kind_of(part.sample(item))
+        if time is not None:
+            by_type = time_kind(types[f"c{time}"], part.where)
+            self._times = by_type or time_kind_of(self._store, part.sample(time))
+        self._ids, self.columns, self.begun = (user_kind, item_kind), columns, True
+        listed = ", ".join(
+            f'"{role}" {"VARCHAR" if kind == "text" else "BIGINT"}'
+            for role, kind in zip(("user", "item"), self._ids, strict=True)
+        )
+        self._store.run(f'CREATE TABLE staged ({listed}, "time" DOUBLE, event VARCHAR, bad UTINYINT)')
+
+    def _agree(self, part: Part, columns: Columns, places: Places, types: dict[str, str]) -> None:
+        """Every later part must spell ids and times as the first does."""
+        for role, place, kind in zip(("user", "item"), places, self._ids, strict=False):
+            if (found := id_kind(role, types[f"c{place}"], part.where)) not in (None, kind):
+                raise LogError(
+                    f"{part.where}: the {role} ids are {found}, but {kind} in the files before; make them alike"
+                )
+        if (columns.time is None) != (self.columns.time is None):
+            raise LogError(f"{part.where}: some files of the log have a time column and some have none; pass --time")
+        if columns.time is not None:
+            times = time_kind(types[f"c{places[2]}"], part.where)
+            if times not in (None, self._times):
+                raise LogError(f"{part.where}: the times are {times}s, but {self._times}s before; make them alike")
+
+    def _select(self, part: Part, places: Places, types: dict[str, str]) -> str:
+        """The query that reads ids and times out of a part and marks its bad rows."""
+        user, item, time, event = places
+        broken = "broken" if "broken" in types else "false"
+        fields = [
+            id_sql(f"c{user}", types[f"c{user}"], self._ids[0]) + ' AS "user"',
+            id_sql(f"c{item}", types[f"c{item}"], self._ids[1]) + " AS item",
+            ("NULL" if self._times is None else time_sql(f"c{time}", types[f"c{time}"], self._times)) + ' AS "time"',
+            ("NULL" if event is None else text_sql(f"c{event}", types[f"c{event}"])) + " AS event",
+            f"{broken} AS broken",
+        ]
+        untimely = "false" if self._times is None else '"time" IS NULL'
+        return (
+            'SELECT "user", item, "time", event, CASE WHEN broken THEN 1 WHEN "user" IS NULL THEN 2 '
+            f"WHEN item IS NULL THEN 3 WHEN {untimely} THEN 4 ELSE 0 END FROM "
+            f"(SELECT {', '.join(fields)} FROM ({part.sql}))"
+        )
+
+    def _complaint(self, part: Part, places: Places, before: int) -> str:
+        """What is wrong with the first bad row of the part that was just staged, where, and what to do."""
+        first, row, bad = self._store.row(
+            "SELECT min(rowid), min(rowid) FILTER (bad > 0), arg_min(bad, rowid) FILTER (bad > 0) "
+            "FROM staged WHERE rowid > $1",
+            [before],
+        )
+        ordinal = row - first
+        place = f"{part.where} {part.unit} {part.locate(ordinal)}"
+        cure = f"fix the {part.unit}, or pass --on-bad-row skip"
+        if bad == 1:
+            return f"{place}: not a JSON object; {cure}"
+        column = places[bad - 2]
+        value = self._store.value(f"SELECT c{column}::VARCHAR FROM ({part.sql}) LIMIT 1 OFFSET {ordinal}")
+        role = ("user", "item", "time")[bad - 2]
+        if value is None or value in ("", '""', "null"):
+            return f"{place}: the {role} is missing; {cure}"
+        if role == "time":
+            return f"{place}: time {value.strip(chr(34))!r} is not {_wanted_time(self._times)}; {cure}"
+        wanted = "text" if self._ids[bad - 2] == "text" else "a whole number of 64 bits"
+        return f"{place}: {role} {value} is not {wanted}, as the ids before it are; {cure}"
+
+    def _sample(self, sql: str, place: int) -> list[object]:
+        rows = self._store.rows(f"SELECT c{place} FROM ({sql}) WHERE c{place} IS NOT NULL LIMIT {SAMPLE}")
+        return [row[0] for row in rows]
+
+
+def _chunk(rows: Iterator[Row], used: list[int]) -> pyarrow.Table:
+    chunk = [row.fields for row in islice(rows, CHUNK)]
+    return pyarrow.table(
+        {f"c{place}": pyarrow.array([fields[place] for fields in chunk], pyarrow.string()) for place in used}
+    )
+
+
+def _locate_after(file: LogFile, done: int, row: int) -> int:
+    return file.locate(done + row)
+
+
+def _wanted_time(kind: TimeKind | None) -> str:
+    return "an ISO date, as the times before it are" if kind == "date" else "a number or an ISO date"

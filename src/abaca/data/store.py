@@ -1,0 +1,116 @@
+"""The store: a DuckDB database that spills to a temporary folder, so that logs larger than memory can be sorted."""
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow
+
+MEMORY = "1GB"
+"""What DuckDB may hold before it writes to its temporary folder; the rest of the process is small."""
+
+THREADS = 4
+"""At most this many threads: each needs its share of MEMORY."""
+
+BATCH_ROWS = 500_000
+
+
+class Store:
+    """One DuckDB database and the folder it spills to; both go when the store is closed or forgotten."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="abaca-"))
+        settings: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": MEMORY,
+            "temp_directory": str(self.folder / "spill"),
+            "threads": min(THREADS, os.cpu_count() or 1),
+            "preserve_insertion_order": True,
+        }
+        self.connection = duckdb.connect(":memory:", config=settings)
+        self._finalizer = weakref.finalize(self, _discard, self.connection, self.folder)
+        self.run("SET TimeZone = 'UTC'")
+        self.run("SET enable_progress_bar = false")
+
+    def run(self, sql: str, values: Iterable[Any] = ()) -> None:
+        """Run a statement for its effect."""
+        self.connection.execute(sql, list(values))
+
+    def rows(self, sql: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a small answer."""
+        return self.connection.execute(sql, list(values)).fetchall()
+
+    def row(self, sql: str, values: Iterable[Any] = ()) -> tuple[Any, ...]:
+        """The first row of an answer that has one."""
+        return self.rows(sql, values)[0]
+
+    def value(self, sql: str, values: Iterable[Any] = ()) -> Any:
+        """The one value of an answer."""
+        return self.row(sql, values)[0]
+
+    def batches(self, sql: str) -> pyarrow.RecordBatchReader:
+        """A large answer, batch by batch."""
+        relation = self.connection.sql(sql)
+        read = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
+        return read(BATCH_ROWS)
+
+    def types(self, sql: str) -> dict[str, str]:
+        """The columns of a query and their DuckDB types."""
+        return {row[0]: str(row[1]) for row in self.rows(f"DESCRIBE {sql}")}
+
+    def replace(self, table: str, sql: str) -> None:
+        """Make a table anew from a query, which may read the table itself."""
+        self.run(f"CREATE OR REPLACE TABLE {name(table + '_next')} AS {sql}")
+        self.run(f"DROP TABLE IF EXISTS {name(table)}")
+        self.run(f"ALTER TABLE {name(table + '_next')} RENAME TO {name(table)}")
+
+    def drop(self, *tables: str) -> None:
+        """Forget tables that are no longer needed."""
+        for table in tables:
+            self.run(f"DROP TABLE IF EXISTS {name(table)}")
+
+    @contextmanager
+    def registered(self, table: str, arrow: pyarrow.Table) -> Iterator[None]:
+        """An Arrow table that queries may read under a name, for a while."""
+        self.connection.register(table, arrow)
+        try:
+            yield
+        finally:
+            self.connection.unregister(table)
+
+    def without_wildcards(self, path: Path) -> Path:
+        """The path, or where it has signs that DuckDB would expand, a link to it that has none."""
+        if not set("*?[") & set(str(path)):
+            return path
+        link = self.folder / f"link-{len(list(self.folder.iterdir()))}{''.join(path.suffixes[-2:])}"
+        link.symlink_to(path.resolve())
+        return link
+
+    def close(self) -> None:
+        """Close the database and delete its folder."""
+        self._finalizer()
+
+
+def text(value: str) -> str:
+    """A string as an SQL literal."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def number(value: float) -> str:
+    """A number as an SQL literal, exact: plain digits would be read as a decimal first."""
+    return f"'{value!r}'::DOUBLE"
+
+
+def name(value: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + value.replace('"', '""') + '"'
+
+
+def _discard(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
+    connection.close()
+    shutil.rmtree(folder, ignore_errors=True)

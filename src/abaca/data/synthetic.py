@@ -1,0 +1,200 @@
+"""Synthetic logs with a known rule, so that the right answer, and the best possible score, can be stated.
+
+* `copy-after-repeat`: new items until one is repeated; from then on copies, each item of the history equally likely.
+* `never-copy`: an item like the latest (of its cluster) that is not in the history.
+* `copy-twice`: rounds of six: five places hold four new items, one of them twice; the sixth is that one again.
+* `mixed`: like a shop: popular items, tastes, repeats the more likely the more there were; has no exact answer.
+
+New items are drawn at random for each user, so that no model can know them by heart.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow
+import pyarrow.parquet
+
+Rule = Literal["copy-after-repeat", "never-copy", "copy-twice", "mixed"]
+Ints = npt.NDArray[np.int64]
+
+EXPLORED = (4, 8)
+"""copy-after-repeat: the fewest and most new items before the first repeat."""
+
+CLUSTER, STAY = 20, 16
+"""never-copy: items of a cluster, and how many of them a user takes before moving to another cluster."""
+
+ROUND = 6
+"""copy-twice: the length of a round; five places hold four items, one of them in two places, the last is a copy."""
+
+GROUPS = 20
+"""mixed: how many tastes there are."""
+
+USERS_AT_ONCE = 20_000
+BEGIN = 1_600_000_000
+
+
+def synthetic_log(rule: Rule, users: int, items: int, length: int, seed: int) -> pyarrow.Table:
+    """A log (user, item, time), all integers; every user has `length` interactions, under `mixed` on average."""
+    return pyarrow.concat_tables(_tables(rule, users, items, length, seed))
+
+
+def write_synthetic(path: str | Path, rule: Rule, users: int, items: int, length: int, seed: int) -> None:
+    """The same log, written to a Parquet file piece by piece."""
+    tables = _tables(rule, users, items, length, seed)
+    first = next(tables)
+    with pyarrow.parquet.ParquetWriter(path, first.schema) as writer:
+        writer.write_table(first)
+        for table in tables:
+            writer.write_table(table)
+
+
+def oracle(rule: Rule, history: Sequence[int], items: int) -> dict[int, float]:
+    """The exact probability of every item that can come next."""
+    if rule not in _ORACLES:
+        raise ValueError(f"the rule {rule!r} has no exact answer; those that have are {', '.join(_ORACLES)}")
+    return _ORACLES[rule](list(history), items)
+
+
+def best_possible(rule: Rule, histories: Sequence[Sequence[int]], items: int, cutoff: int = 10) -> dict[str, float]:
+    """What the best ranker can expect on these histories: HR and NDCG at a cutoff, with one target each."""
+    discounts = 1 / np.log2(np.arange(2, cutoff + 2))
+    hits = gains = 0.0
+    for history in histories:
+        best = sorted(oracle(rule, history, items).values(), reverse=True)[:cutoff]
+        hits += sum(best)
+        gains += float(np.dot(best, discounts[: len(best)]))
+    return {"hr": hits / len(histories), "ndcg": gains / len(histories)}
+
+
+def _tables(rule: Rule, users: int, items: int, length: int, seed: int) -> Iterator[pyarrow.Table]:
+    if rule not in _MAKERS:
+        raise ValueError(f"the rule is one of {', '.join(_MAKERS)}, got {rule!r}")
+    rng = np.random.default_rng(seed)
+    for first in range(0, users, USERS_AT_ONCE):
+        some = min(USERS_AT_ONCE, users - first)
+        sequences, lengths = _MAKERS[rule](rng, some, items, length)  # (users, longest), (users,)
+        inside = np.arange(sequences.shape[1]) < lengths[:, None]
+        gaps = rng.integers(1, 200_000, sequences.shape) if rule == "mixed" else np.ones_like(sequences)
+        times = BEGIN + np.cumsum(gaps, axis=1)
+        owners = np.broadcast_to(np.arange(first, first + some)[:, None], sequences.shape)
+        yield pyarrow.table({"user": owners[inside], "item": sequences[inside], "time": times[inside]})
+
+
+def _fresh(rng: np.random.Generator, users: int, items: int, count: int) -> Ints:
+    """`count` different random items for each user."""
+    if count > items:
+        raise ValueError(f"{count} different items are needed, there are {items}; take more items or a smaller length")
+    rows = [rng.permutation(items)[:count] for _ in range(users)]
+    return np.stack(rows)
+
+
+def _copy_after_repeat(rng: np.random.Generator, users: int, items: int, length: int) -> tuple[Ints, Ints]:
+    least, most = EXPLORED
+    explored = rng.integers(least, most + 1, users)
+    fresh = _fresh(rng, users, items, most)
+    places = np.arange(length)
+    copied = rng.integers(0, explored[:, None], (users, length))
+    chosen = np.where(places < explored[:, None], np.minimum(places, most - 1), copied)
+    return np.take_along_axis(fresh, chosen, axis=1), np.full(users, length)
+
+
+def _copy_after_repeat_next(history: list[int], items: int) -> dict[int, float]:
+    least, most = EXPLORED
+    distinct = set(history)
+    if len(distinct) < len(history):
+        return {item: 1 / len(distinct) for item in distinct}
+    seen = len(history)
+    repeats = 0.0 if seen < least else 1 / (most - seen + 1)
+    following = {item: repeats / seen for item in distinct if repeats}
+    if repeats < 1:
+        following |= {item: (1 - repeats) / (items - seen) for item in range(items) if item not in distinct}
+    return following
+
+
+def _never_copy(rng: np.random.Generator, users: int, items: int, length: int) -> tuple[Ints, Ints]:
+    visits = -(-length // STAY)
+    clusters = _fresh(rng, users, items // CLUSTER, visits)  # (users, visits)
+    inside = _fresh(rng, users * visits, CLUSTER, STAY).reshape(users, visits, STAY)
+    return (clusters[:, :, None] * CLUSTER + inside).reshape(users, -1)[:, :length], np.full(users, length)
+
+
+def _never_copy_next(history: list[int], items: int) -> dict[int, float]:
+    if len(history) % STAY == 0:
+        visited = {item // CLUSTER for item in history}
+        possible = [item for item in range(items // CLUSTER * CLUSTER) if item // CLUSTER not in visited]
+    else:
+        start = history[-1] // CLUSTER * CLUSTER
+        possible = [item for item in range(start, start + CLUSTER) if item not in history]
+    return {item: 1 / len(possible) for item in possible}
+
+
+def _copy_twice(rng: np.random.Generator, users: int, items: int, length: int) -> tuple[Ints, Ints]:
+    rounds = -(-length // ROUND)
+    fresh = _fresh(rng, users, items, rounds * (ROUND - 2)).reshape(users * rounds, ROUND - 2)
+    pairs = np.array([(i, j) for j in range(ROUND - 1) for i in range(j)])
+    first, second = pairs[rng.integers(0, len(pairs), users * rounds)].T  # where the doubled item is
+    places = np.arange(ROUND - 1)
+    chosen = places - (places >= second[:, None])  # the new items in order, one place left free for the second time
+    chosen = np.where(places == second[:, None], first[:, None], chosen)
+    body = np.take_along_axis(fresh, chosen, axis=1)
+    copy = np.take_along_axis(fresh, first[:, None], axis=1)
+    return np.concatenate([body, copy], axis=1).reshape(users, -1)[:, :length], np.full(users, length)
+
+
+def _copy_twice_next(history: list[int], items: int) -> dict[int, float]:
+    place = len(history) % ROUND
+    current = history[len(history) - place :]
+    doubled = [item for item in set(current) if current.count(item) == 2]
+    if place == ROUND - 1:
+        return {doubled[0]: 1.0}
+    pairs_left = (ROUND - 1) * (ROUND - 2) // 2 - place * (place - 1) // 2
+    following = {} if doubled else dict.fromkeys(current, 1 / pairs_left)
+    rest = 1 - sum(following.values())
+    seen = set(history)
+    if rest > 1e-12:
+        following |= {item: rest / (items - len(seen)) for item in range(items) if item not in seen}
+    return following
+
+
+def _mixed(rng: np.random.Generator, users: int, items: int, length: int) -> tuple[Ints, Ints]:
+    lengths = np.clip(rng.geometric(1 / max(length - 4, 1), users) + 4, 5, 20 * length)
+    lengths[::-1].sort()  # the longest first, so that the users still active are the first ones
+    longest = int(lengths[0])
+    sequences = np.zeros((users, longest), np.int64)
+    taste = rng.integers(0, GROUPS, users)
+    loyalty = rng.beta(1, 3, users)
+    repeats = np.zeros(users)
+    for place in range(longest):
+        active = int(np.searchsorted(-lengths, -place, side="left"))
+        new = _popular(rng, taste[:active], items)
+        chance = (loyalty[:active] * 4 + repeats[:active]) / (5 + place) if place else np.zeros(active)
+        copies = rng.random(active) < np.minimum(chance, 0.9)
+        old = sequences[np.arange(active), rng.integers(0, max(place, 1), active)]
+        sequences[:active, place] = np.where(copies, old, new)
+        repeats[:active] += copies
+    shuffled = rng.permutation(users)
+    return sequences[shuffled], lengths[shuffled]
+
+
+def _popular(rng: np.random.Generator, taste: Ints, items: int) -> Ints:
+    """Items with Zipf-like popularity: of everyone's, or of the user's taste only."""
+    everyone = rng.random(len(taste)) < 0.3
+    ranks = items ** rng.random(len(taste)) - 1  # density ∝ 1 / (rank + 1)
+    own = (np.floor((items / GROUPS) ** rng.random(len(taste))) - 1) * GROUPS + taste
+    return np.minimum(np.where(everyone, np.floor(ranks), own), items - 1).astype(np.int64)
+
+
+_MAKERS: dict[str, Callable[[np.random.Generator, int, int, int], tuple[Ints, Ints]]] = {
+    "copy-after-repeat": _copy_after_repeat,
+    "never-copy": _never_copy,
+    "copy-twice": _copy_twice,
+    "mixed": _mixed,
+}
+_ORACLES: dict[str, Callable[[list[int], int], dict[int, float]]] = {
+    "copy-after-repeat": _copy_after_repeat_next,
+    "never-copy": _never_copy_next,
+    "copy-twice": _copy_twice_next,
+}

@@ -1,0 +1,138 @@
+"""Reading text files row by row with their physical line numbers: slower than DuckDB, but it knows what is wrong where.
+
+DuckDB reads a file that is in order; this reads the one that DuckDB refuses, and finds the line of a row.
+"""
+
+import csv
+import io
+import re
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow
+
+from abaca.errors import LogError
+
+RAGGED = "ragged line"
+ENCODING = "wrong encoding"
+QUOTES = "broken quotes"
+
+DELIMITERS = (",", "\t", ";", "|")
+SPACED_QUOTES = re.compile(r'\s+"(.*)"', re.DOTALL)
+
+
+class Row(NamedTuple):
+    """One row of a text file; `fault` is None, or the kind of bad row with what is wrong in words."""
+
+    line: int
+    fields: list[str]
+    fault: tuple[str, str] | None = None
+
+
+def delimiter_of(line: str) -> str:
+    """The delimiter that cuts a header into the most columns; a comma when none does."""
+    return max(DELIMITERS, key=lambda sign: len(next(csv.reader([line], delimiter=sign), [])))
+
+
+def read_header(path: Path, delimiter: str | None) -> tuple[list[str], str, int]:
+    """The column names of a delimited file, its delimiter, and the line that names them (0: the file is empty)."""
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        if _undecodable(line):
+            raise LogError(f"{path.name} line {number}: the text is not UTF-8; save the file as UTF-8")
+        sign = delimiter or delimiter_of(line)
+        return next(csv.reader([line.rstrip("\r\n")], delimiter=sign)), sign, number
+    return [], delimiter or ",", 0
+
+
+def delimited_rows(path: Path, delimiter: str, width: int, used: list[int]) -> Iterator[Row]:
+    """Every row after the header; `width` fields are expected, and those at `used` must be UTF-8."""
+    lines = _Lines(path)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    header = True
+    while True:
+        lines.begin()
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            yield Row(lines.first, [], (QUOTES, "a quote is opened and not closed, or text follows a closing quote"))
+            lines.back_to_second()
+            continue
+        if not fields:
+            continue
+        if header:
+            header = False
+        else:
+            yield _row(lines.first, fields, width, used)
+
+
+def json_rows(path: Path) -> Iterator[Row]:
+    """Every line of a JSON lines file that is not blank, as one field."""
+    for number, line in enumerate(_lines(path), start=1):
+        stripped = line.strip()
+        if stripped:
+            yield Row(number, [stripped], _encoding_fault([stripped]))
+
+
+class _Lines:
+    """Physical lines that remembers those of the current row, so that after a broken quote it can go back."""
+
+    def __init__(self, path: Path) -> None:
+        self._source = _lines(path)
+        self._pending: deque[str] = deque()
+        self._row: list[str] = []
+        self._next = 1
+        self.first = 1
+
+    def begin(self) -> None:
+        self._row = []
+        self.first = self._next
+
+    def back_to_second(self) -> None:
+        self._pending.extendleft(reversed(self._row[1:]))
+        self._next = self.first + 1
+
+    def __iter__(self) -> "_Lines":
+        return self
+
+    def __next__(self) -> str:
+        line = self._pending.popleft() if self._pending else next(self._source)
+        self._row.append(line)
+        self._next += 1
+        return line
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with pyarrow.input_stream(str(path), compression="detect") as raw, io.BufferedReader(raw) as buffered:
+        first = True
+        for line in io.TextIOWrapper(buffered, encoding="utf-8", errors="surrogateescape", newline=""):
+            yield line.removeprefix("\ufeff") if first else line
+            first = False
+
+
+def _row(line: int, fields: list[str], width: int, used: list[int]) -> Row:
+    if len(fields) != width:
+        return Row(line, fields, (RAGGED, f"{len(fields)} fields where the first line names {width}"))
+    joined = "".join(fields)
+    if '"' in joined:
+        fields = [_unspaced(field) for field in fields]
+    return Row(line, fields, None if joined.isascii() else _encoding_fault([fields[place] for place in used]))
+
+
+def _encoding_fault(fields: list[str]) -> tuple[str, str] | None:
+    return (ENCODING, "the text is not UTF-8") if any(_undecodable(field) for field in fields) else None
+
+
+def _undecodable(field: str) -> bool:
+    return not field.isascii() and any("\udc80" <= sign <= "\udcff" for sign in field)
+
+
+def _unspaced(field: str) -> str:
+    """DuckDB leaves out blanks before an opening quote; so that both read alike, so does this."""
+    match = SPACED_QUOTES.fullmatch(field) if field[:1].isspace() else None
+    return match.group(1).replace('""', '"') if match else field

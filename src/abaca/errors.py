@@ -1,0 +1,43 @@
+"""What can go wrong, and whose mistake it is.
+
+AbacaError                 every error the library raises on purpose
+├── UserError              the user's mistake: one message that says what, where and what to do
+│   ├── LogError           the interaction log (file, line, cure)
+│   ├── SpecError          an encoder, output layer or option that makes no sense
+│   ├── SequencesError     a prepared folder that is missing, damaged or of another version
+│   ├── ModelError         a model directory that is missing, damaged or of another version
+│   └── QueryError         a question a model cannot answer
+└── Interrupted            the run was stopped and can go on
+"""
+
+
+class AbacaError(Exception):
+    """Every error the library raises on purpose."""
+
+
+class UserError(AbacaError):
+    """The user's mistake; its message says what, where and what to do."""
+
+
+class LogError(UserError):
+    """The interaction log cannot be read as it is."""
+
+
+class SpecError(UserError):
+    """An encoder, output layer or option that makes no sense."""
+
+
+class SequencesError(UserError):
+    """A prepared folder that is missing, damaged or of another version."""
+
+
+class ModelError(UserError):
+    """A model directory that is missing, damaged or of another version."""
+
+
+class QueryError(UserError):
+    """A question that a model cannot answer."""
+
+
+class Interrupted(AbacaError):
+    """The run was stopped on request; it can go on."""

@@ -1,0 +1,271 @@
+"""Full ranking: every target against the whole catalogue, for anything that ranks, in chunks.
+
+A target is a *repeat* if it is anywhere in the user's whole history, else it is *new*. A *cold* target, one that
+training never saw, is a miss: no ranker can name it, its gains are 0, and it is counted.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from abaca import metrics
+from abaca.data.sequences import Sequences, Targets
+from abaca.errors import SequencesError
+from abaca.metrics import Bools, Calibration, Estimate, Floats, Ints
+
+Group = Literal["all", "repeat", "new"]
+GROUPS: tuple[Group, ...] = ("all", "repeat", "new")
+CHUNK = 256
+
+
+class Ranked(NamedTuple):
+    """What a ranker answers for T targets."""
+
+    rank: Ints  # (T,), 1 = first; one plus the number of other items that score higher or equal
+    top: NDArray[np.int32]  # (T, n) best items, −1 where the catalogue ends
+    repeat_probability: Floats  # (T,), predicted probability that the target is in the history; NaN if not known
+
+
+class Ranker(Protocol):
+    """Anything that ranks the catalogue after a history: a model or a baseline."""
+
+    @property
+    def name(self) -> str: ...
+
+    def rank(self, histories: list[np.ndarray], targets: np.ndarray, n: int) -> Ranked: ...
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """The metrics over all, the repeat or the new targets."""
+
+    count: int
+    metrics: dict[str, Estimate]  # by name, such as ndcg@10
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a person wants to know of an evaluation."""
+
+    groups: dict[Group, GroupSummary]
+    cold: int  # targets that training never saw; they are misses
+    repeats_happen: float  # share of repeats among the targets
+    repeats_recommended: dict[int, float]  # share of repeats among the first k recommended, by k
+    coverage: dict[int, float]  # share of the catalogue among anyone's first k, by k
+    calibration: Calibration | None  # of the predicted probability of a repeat, where the ranker predicts one
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Every target's rank under one ranker, and what follows from the ranks."""
+
+    name: str  # the ranker's
+    split: str  # test, valid, or chosen
+    cutoffs: tuple[int, ...]
+    catalogue: int  # V
+    users: Ints  # (T,)
+    positions: Ints  # (T,)
+    items: Ints  # (T,) the targets
+    rank: Ints  # (T,); V + 1 for a cold target
+    repeat: Bools  # (T,) the target is in the whole history
+    top: NDArray[np.int32]  # (T, n) with n the largest cutoff
+    top_repeat: Bools  # (T, n) the recommended item is in the whole history
+    repeat_probability: Floats  # (T,)
+
+    @property
+    def cold(self) -> Bools:
+        """Tell which targets are outside the catalogue."""
+        return self.items >= self.catalogue
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Name the metrics at the cutoffs asked for."""
+        return tuple(f"{name}@{k}" for k in self.cutoffs for name in metrics.GAINS)
+
+    def mask(self, group: Group = "all") -> Bools:
+        """Tell which targets are in a group."""
+        if group not in GROUPS:
+            raise ValueError(f"got group {group!r}, expected one of {', '.join(GROUPS)}")
+        return {"all": np.ones_like(self.repeat), "repeat": self.repeat, "new": ~self.repeat}[group]
+
+    def gains(self, metric: str) -> Floats:
+        """Give what each target earns under any metric, such as `ndcg@20`; a cold one earns nothing."""
+        return np.where(self.cold, 0.0, metrics.gains(self.rank, metric))
+
+    def mean(self, metric: str, group: Group = "all") -> float:
+        """Give a metric's mean over a group without an interval; NaN for an empty group."""
+        mask = self.mask(group)
+        return float(self.gains(metric)[mask].mean()) if mask.any() else float("nan")
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Summarise with the usual number of resamples."""
+        return self.summarise()
+
+    def summarise(self, resamples: int = metrics.RESAMPLES, seed: int = 0, level: float = metrics.LEVEL) -> Summary:
+        """Give the metrics of each group with intervals, and what the lists are made of."""
+        masks = [self.mask(group) for group in GROUPS]
+        columns = [self.gains(metric) for metric in self.metric_names]
+        estimates = metrics.mean_estimates(columns, masks, self.users, resamples, seed, level)
+        lists = {k: (self.top[:, :k], self.top_repeat[:, :k]) for k in self.cutoffs}
+        return Summary(
+            groups={
+                group: GroupSummary(int(mask.sum()), dict(zip(self.metric_names, row, strict=True)))
+                for group, mask, row in zip(GROUPS, masks, estimates, strict=True)
+            },
+            cold=int(self.cold.sum()),
+            repeats_happen=float(self.repeat.mean()),
+            repeats_recommended={k: metrics.repeat_share(top, repeat) for k, (top, repeat) in lists.items()},
+            coverage={k: metrics.coverage(top, self.catalogue) for k, (top, _) in lists.items()},
+            calibration=metrics.calibration(self.repeat_probability, self.repeat),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the summary as plain data for `json.dumps`; a number that does not exist is None."""
+        head = {"name": self.name, "split": self.split, "targets": len(self.rank), "catalogue": self.catalogue}
+        return {**head, **_plain(asdict(self.summary))}
+
+
+def _plain(value: Any) -> Any:
+    """Make keys text, tuples lists and NaN None, all the way down."""
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float):
+        return None if np.isnan(value) else float(value)
+    return value
+
+
+def evaluate(
+    ranker: Ranker,
+    sequences: Sequences,
+    targets: str | Targets = "test",
+    cutoffs: Sequence[int] = (10,),
+    progress: Callable[[int, int], None] | None = None,
+    chunk: int = CHUNK,
+) -> Evaluation:
+    """Rank every target of `test`, `valid` or a choice of targets, and gather what the metrics need.
+
+    The history of a target is all of the user's items before it; the ranker sees those that are in the catalogue.
+    `progress` is called with the number of targets done and their total.
+    """
+    ks = tuple(sorted(set(cutoffs)))
+    if not ks or ks[0] < 1:
+        raise ValueError(f"got cutoffs {tuple(cutoffs)}, expected one or more of at least 1")
+    split, users, positions = _chosen(sequences, targets)
+    items = np.asarray(sequences.items[positions], dtype=np.int64)
+    parts = []
+    for start in range(0, len(users), chunk):
+        stop = min(start + chunk, len(users))
+        histories = [
+            sequences.history(user, position)
+            for user, position in zip(users[start:stop].tolist(), positions[start:stop].tolist(), strict=True)
+        ]
+        parts.append(_answer(ranker, histories, items[start:stop], sequences.catalogue.size, ks[-1]))
+        if progress is not None:
+            progress(stop, len(users))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return Evaluation(ranker.name, split, ks, sequences.catalogue.size, users, positions, items, *columns)
+
+
+def _chosen(sequences: Sequences, targets: str | Targets) -> tuple[str, Ints, Ints]:
+    """Name the split and give its users and positions."""
+    splits = {"test": sequences.test, "valid": sequences.valid}
+    if isinstance(targets, str) and targets not in splits:
+        raise ValueError(f"got targets {targets!r}, expected 'test', 'valid' or Targets")
+    split = targets if isinstance(targets, str) else "chosen"
+    chosen = splits[targets] if isinstance(targets, str) else targets
+    if not len(chosen.users):
+        raise SequencesError(f"{sequences.path}: no {split} targets to rank; prepare a longer log or another split")
+    return split, np.asarray(chosen.users, dtype=np.int64), np.asarray(chosen.positions, dtype=np.int64)
+
+
+class _Answer(NamedTuple):
+    """A chunk's columns, in the order of the fields of an evaluation."""
+
+    rank: Ints
+    repeat: Bools
+    top: NDArray[np.int32]
+    top_repeat: Bools
+    repeat_probability: Floats
+
+
+def _answer(ranker: Ranker, histories: list[np.ndarray], items: Ints, catalogue: int, n: int) -> _Answer:
+    """Ask the ranker about a chunk and look its answer up in the whole histories."""
+    cold = items >= catalogue
+    asked = np.where(cold, 0, items)  # a ranker cannot score a cold item: any other stands in, the answer is not used
+    ranked = ranker.rank([known_items(history, catalogue) for history in histories], asked, n)
+    shapes = tuple(np.shape(column) for column in ranked)
+    if shapes != ((len(items),), (len(items), n), (len(items),)):
+        raise ValueError(f"{ranker.name}: got an answer of shapes {shapes} for {len(items)} targets and n = {n}")
+    rank = np.where(cold, catalogue + 1, ranked.rank).astype(np.int64)
+    if rank.min() < 1 or rank.max() > catalogue + 1:
+        raise ValueError(f"{ranker.name}: got ranks {rank.min()} to {rank.max()}, expected 1 to {catalogue}")
+    seen = in_history(histories, np.column_stack([items, ranked.top]))  # (T, 1 + n)
+    return _Answer(rank, seen[:, 0], np.asarray(ranked.top, np.int32), seen[:, 1:], ranked.repeat_probability)
+
+
+def known_items(history: np.ndarray, catalogue: int) -> np.ndarray:
+    """Leave cold items out of a history."""
+    return np.asarray(history[history < catalogue])
+
+
+def in_history(histories: list[np.ndarray], items: np.ndarray) -> Bools:
+    """Tell which items (T, m) are in the history of their row; −1 is in none."""
+    rows = np.repeat(np.arange(len(histories)), [len(history) for history in histories])
+    flat = np.concatenate(histories).astype(np.int64)
+    base = 1 + max(int(items.max(initial=0)), int(flat.max(initial=0)))
+    keys = np.arange(len(items))[:, None] * base + items
+    return np.isin(keys, rows * base + flat) & (items >= 0)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How two rankers differ on the same targets."""
+
+    a: str
+    b: str
+    metric: str
+    group: Group
+    count: int
+    difference: Estimate  # a − b
+    p_value: float  # two-sided, of a sign-flip permutation test
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain data for `json.dumps`."""
+        plain: dict[str, Any] = _plain(asdict(self))
+        return plain
+
+
+def compare(
+    a: Evaluation,
+    b: Evaluation,
+    metric: str = "ndcg@10",
+    group: Group = "all",
+    resamples: int = metrics.FLIPS,
+    seed: int = 0,
+) -> Comparison:
+    """Test whether two rankers differ on the same targets, user by user."""
+    for field in ("users", "positions", "items"):
+        if not np.array_equal(getattr(a, field), getattr(b, field)):
+            raise ValueError(f"got {a.name} and {b.name} on different targets ({field}), expected the same targets")
+    mask = a.mask(group)
+    test = metrics.paired_test(a.gains(metric)[mask], b.gains(metric)[mask], a.users[mask], resamples, seed)
+    return Comparison(a.name, b.name, metric, group, int(mask.sum()), test.difference, test.p_value)
+
+
+def table(evaluations: Sequence[Evaluation]) -> list[dict[str, str | float | None]]:
+    """Lay evaluations out as rows: the ranker, then each metric over all, repeat and new targets.
+
+    Columns are named like `ndcg@10 repeat`; a group without targets has None.
+    """
+    rows: list[dict[str, str | float | None]] = []
+    for evaluation in evaluations:
+        cells = {f"{m} {group}": _plain(evaluation.mean(m, group)) for m in evaluation.metric_names for group in GROUPS}
+        rows.append({"ranker": evaluation.name, **cells})
+    return rows

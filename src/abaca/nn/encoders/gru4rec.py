@@ -1,0 +1,44 @@
+"""GRU4Rec: item embedding → dropout → one GRU layer → dense."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class GRU4RecOptions:
+    """Sizes of the GRU encoder."""
+
+    dim: int = 64
+    """Size of an item's embedding and of a state."""
+    hidden: int = 64
+    """Size of the GRU's own state."""
+    dropout: float = 0.0
+    """Share of the embedding that is dropped in training."""
+
+
+class GRU4Rec(nn.Module):
+    """States of a one-layer GRU without biases, taken after the dense layer (Hidasi et al., 2016)."""
+
+    layers = 1
+
+    def __init__(self, options: GRU4RecOptions) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(options.dropout)
+        self.gru = nn.GRU(options.dim, options.hidden, bias=False, batch_first=True)
+        self.dense = nn.Linear(options.hidden, options.dim)
+
+    def forward(self, embedded: Tensor) -> Tensor:
+        """Embedded items (B, L, D) → states (B, L, 1, D)."""
+        hidden, _ = self.gru(self.dropout(embedded))  # (B, L, hidden)
+        states: Tensor = self.dense(hidden)
+        return states.unsqueeze(2)
+
+    def initialise(self, model: nn.Module) -> None:
+        """Embeddings Xavier normal, the GRU Xavier uniform."""
+        for module in model.modules():
+            if isinstance(module, nn.Embedding):
+                nn.init.xavier_normal_(module.weight)
+            elif isinstance(module, nn.GRU):
+                for weight in module.parameters():
+                    nn.init.xavier_uniform_(weight)

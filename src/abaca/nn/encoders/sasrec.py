@@ -1,0 +1,91 @@
+"""SASRec: item + position embedding → LayerNorm → dropout → causal transformer layers (post-norm)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from abaca.errors import SpecError
+
+
+@dataclass(frozen=True)
+class SASRecOptions:
+    """Sizes of the transformer encoder."""
+
+    dim: int = 64
+    """Size of an item's embedding and of a state."""
+    window: int = 50
+    """How many items it sees at most."""
+    blocks: int = 2
+    heads: int = 2
+    inner: int = 256
+    """Size inside the feed-forward part."""
+    dropout: float = 0.1
+    """Dropped of embeddings, of the attention's output and of the feed-forward part's."""
+    attention_dropout: float = 0.1
+    """Dropped of the attention weights."""
+
+    def __post_init__(self) -> None:
+        if self.dim % self.heads:
+            raise SpecError(
+                f"dim {self.dim} cannot be divided among {self.heads} heads; choose a multiple of {self.heads}"
+            )
+
+
+class SASRec(nn.Module):
+    """States of a causal transformer over the window, one per layer (Kang and McAuley, 2018)."""
+
+    def __init__(self, options: SASRecOptions) -> None:
+        super().__init__()
+        self.layers = options.blocks
+        self.position = nn.Embedding(options.window, options.dim)
+        self.norm = nn.LayerNorm(options.dim, eps=1e-12)
+        self.dropout = nn.Dropout(options.dropout)
+        self.blocks = nn.ModuleList(Block(options) for _ in range(options.blocks))
+
+    def forward(self, embedded: Tensor) -> Tensor:
+        """Embedded items (B, L, D) → states (B, L, M, D)."""
+        x = self.dropout(self.norm(embedded + self.position.weight[: embedded.shape[1]]))
+        states = []
+        for block in self.blocks:
+            x = block(x)  # (B, L, D)
+            states.append(x)
+        return torch.stack(states, dim=2)
+
+    def initialise(self, model: nn.Module) -> None:
+        """All weights N(0, 0.02), biases 0."""
+        for module in model.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each with dropout, added and then normed."""
+
+    def __init__(self, options: SASRecOptions) -> None:
+        super().__init__()
+        dim = options.dim
+        self.heads = options.heads
+        self.attention_dropout = options.attention_dropout
+        self.query_key_value = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+        self.attention_norm = nn.LayerNorm(dim, eps=1e-12)
+        self.widen = nn.Linear(dim, options.inner)
+        self.narrow = nn.Linear(options.inner, dim)
+        self.inner_norm = nn.LayerNorm(dim, eps=1e-12)
+        self.dropout = nn.Dropout(options.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.attention_norm(x + self.dropout(self.attend(x)))
+        return self.inner_norm(x + self.dropout(self.narrow(F.gelu(self.widen(x)))))  # type: ignore[no-any-return]
+
+    def attend(self, x: Tensor) -> Tensor:
+        """Each position looks at itself and what stands before it."""
+        heads = self.query_key_value(x).unflatten(2, (3, self.heads, -1)).transpose(1, 3)  # (B, heads, 3, L, D/heads)
+        query, key, value = heads.unbind(dim=2)
+        dropout = self.attention_dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+        return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]

@@ -1,0 +1,61 @@
+"""A model: one item table, an encoder, an output layer."""
+
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from abaca.errors import SpecError
+from abaca.nn.encoders import ENCODERS, Encoder
+from abaca.nn.logits import Scores
+from abaca.nn.outputs import Encoded, Output, OutputSpec, make_output
+
+
+class Model(nn.Module):
+    """Scores the item that follows each position of a window."""
+
+    def __init__(self, encoder: Encoder, output: Output, table: nn.Embedding) -> None:
+        super().__init__()
+        self.items = table
+        self.encoder = encoder
+        self.output = output
+        encoder.initialise(self)
+
+    @property
+    def catalogue(self) -> int:
+        """V: how many items it knows."""
+        return self.items.num_embeddings
+
+    def encode(self, items: Tensor, positions: Tensor) -> Encoded:
+        """Windows (B, L), oldest first, negative after their end, and where to predict (B, T)."""
+        table = self.items.weight
+        embedded = F.embedding(items.clamp_min(0), table)  # (B, L, D)
+        return Encoded(self.encoder(embedded), embedded, items, positions, table)
+
+    def loss(self, items: Tensor, positions: Tensor, targets: Tensor) -> Tensor:
+        """Sum of −log P(target) over the positions (B, T) asked for."""
+        encoded = self.encode(items, positions)
+        return self.output.loss(encoded, encoded.rows(targets))
+
+    @torch.no_grad()
+    def scores(self, items: Tensor, positions: Tensor) -> Scores:
+        """What ranks items after each position asked for, row by row."""
+        return self.output.scores(self.encode(items, positions))
+
+
+def make_model(encoder: str, output: str, catalogue: int, **options: Any) -> Model:
+    """A fresh model for `catalogue` items; options are the encoder's (`dim`, `dropout`, …)."""
+    spec = OutputSpec.parse(output)
+    if encoder not in ENCODERS:
+        raise SpecError(f"encoder '{encoder}' is not one of {', '.join(ENCODERS)}")
+    make, options_type = ENCODERS[encoder]
+    known = {field.name for field in fields(options_type)}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise SpecError(f"{encoder} has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+    sizes = options_type(**options)
+    built = make(sizes)  # type: ignore[arg-type]
+    layer = make_output(spec, built.layers, sizes.dim, catalogue)
+    return Model(built, layer, nn.Embedding(catalogue, sizes.dim))

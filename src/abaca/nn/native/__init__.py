@@ -1,0 +1,85 @@
+"""The native row pass: finds the library that the package was built with and says how to call it.
+
+`ABACA_NATIVE=0` keeps to torch, `ABACA_NATIVE=portable` to the library's plain C.
+"""
+
+import ctypes
+import functools
+import importlib.machinery
+import os
+from ctypes import POINTER, c_double, c_float, c_int64, c_void_p
+from pathlib import Path
+from typing import Literal
+
+Mode = Literal["avx2", "portable"]
+
+SWITCH = "ABACA_NATIVE"
+
+
+class LogitsStruct(ctypes.Structure):
+    """`Logits` of `rowpass.h`."""
+
+    _fields_ = (
+        ("catalogue", c_int64),
+        ("dim", c_int64),
+        ("slots", c_int64),
+        ("levels", c_int64),
+        ("table", c_void_p),
+        ("ids", c_void_p),
+        ("owner", c_void_p),
+        ("reach", c_void_p),
+        ("values", c_void_p),
+        ("level_k", POINTER(c_int64)),
+        ("queries", POINTER(c_void_p)),
+        ("portable", c_int64),
+    )
+
+
+class LossStruct(ctypes.Structure):
+    """`Loss` of `rowpass.c`."""
+
+    _fields_ = (
+        ("targets", c_void_p),
+        ("weights", c_void_p),
+        ("losses", c_void_p),
+        ("scale", c_void_p),
+        ("grad_values", c_void_p),
+        ("grad_queries", POINTER(c_void_p)),
+    )
+
+
+SIGNATURES = {
+    "abaca_scratch_words": (c_int64, [POINTER(LogitsStruct)]),
+    "abaca_uses_avx2": (c_int64, []),
+    "abaca_loss_rows": (
+        None,
+        [POINTER(LogitsStruct), POINTER(LossStruct), c_int64, c_int64, c_void_p, c_int64, c_void_p, c_void_p],
+    ),
+    "abaca_top_k": (c_int64, [c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "abaca_exp": (c_double, [c_void_p, c_int64, c_float, c_int64]),
+}
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """The loaded library; None where the package was built without a compiler."""
+    here = Path(__file__).parent
+    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+        path = here / f"_rowpass{suffix}"
+        if path.exists():
+            loaded = ctypes.CDLL(str(path))
+            for name, (result, arguments) in SIGNATURES.items():
+                function = getattr(loaded, name)
+                function.restype, function.argtypes = result, arguments
+            return loaded
+    return None
+
+
+def mode() -> Mode | None:
+    """Which primitives run; None where torch does the work."""
+    loaded, switch = library(), os.environ.get(SWITCH, "")
+    if loaded is None or switch == "0":
+        return None
+    if switch not in ("", "1", "portable"):
+        raise ValueError(f"got {SWITCH}={switch!r}, expected 0, 1 or portable")
+    return "avx2" if switch != "portable" and loaded.abaca_uses_avx2() else "portable"

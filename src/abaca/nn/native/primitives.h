@@ -1,0 +1,64 @@
+/* What the row pass is made of: loops over one row, or over some rows of the item table.
+ *
+ * There are two sets of them, portable C and AVX2; which one runs is chosen when the library is called. They agree on
+ * every comparison, so both choose the same top-k; their sums differ by rounding.
+ */
+#ifndef ABACA_PRIMITIVES_H
+#define ABACA_PRIMITIVES_H
+
+#include <stdint.h>
+
+typedef struct {
+    /* groups[j] = the highest of values[j], values[j + width], …; width divides by 8, n ≥ width. NaN is passed over. */
+    void (*fold)(const float *values, int64_t n, float *groups, int64_t width);
+
+    /* The lowest and the highest value. NaN is passed over; without any other value lowest > highest. */
+    void (*range)(const float *values, int64_t n, float *lowest, float *highest);
+
+    /* How many values are ≥ threshold. */
+    int64_t (*count)(const float *values, int64_t n, float threshold);
+
+    /* Indices of the values ≥ threshold, ascending; places has room for 8 more than there are. */
+    int64_t (*collect)(const float *values, int64_t n, float threshold, int32_t *places);
+
+    /* Σ exp(value − shift). */
+    double (*sum_exp)(const float *values, int64_t n, float shift);
+
+    /* The same; each value becomes exp(value − shift). */
+    double (*make_exp)(float *values, int64_t n, float shift);
+
+    /* products[i] = query · table[items[i]]. */
+    void (*dots)(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *query, float *products);
+
+    /* grad_query += Σ_i shares[i] · table[items[i]];  grad_table[items[i]] += shares[i] · query. No item stands twice. */
+    void (*spread)(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares,
+                   const float *query, float *grad_query, float *grad_table);
+} Primitives;
+
+/* exp(x) for x ≤ 0 to within 2e-7, relative: x = n ln 2 + r with |r| ≤ ln 2 / 2, exp(r) by a polynomial (Cephes). */
+#define EXP_LOWEST -87.3365447f /* below it stands 0 */
+#define EXP_LOG2E 1.44269504088896341f
+#define EXP_LN2_HIGH 0.693359375f
+#define EXP_LN2_LOW -2.12194440e-4f
+#define EXP_P0 1.9875691500e-4f
+#define EXP_P1 1.3981999507e-3f
+#define EXP_P2 8.3334519073e-3f
+#define EXP_P3 4.1665795894e-2f
+#define EXP_P4 1.6666665459e-1f
+#define EXP_P5 5.0000001201e-1f
+
+/* Floats are added up over so many values at most, then in double. */
+#define SUM_BLOCK 1024
+
+#if (defined(__GNUC__) || defined(__clang__)) && (defined(__x86_64__) || defined(__i386__))
+#define ABACA_AVX2 1
+#else
+#define ABACA_AVX2 0
+#endif
+
+extern const Primitives abaca_portable;
+#if ABACA_AVX2
+extern const Primitives abaca_avx2;
+#endif
+
+#endif

@@ -1,0 +1,49 @@
+/* The rows of logits that loss and ranking read, and the memory a worker needs for one of them. */
+#ifndef ABACA_ROWPASS_H
+#define ABACA_ROWPASS_H
+
+#include "topk.h"
+
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+/* N rows of logits over V items: what overrides the base. All arrays are contiguous. */
+typedef struct {
+    int64_t catalogue; /* V */
+    int64_t dim;       /* D */
+    int64_t slots;     /* K */
+    int64_t levels;    /* R */
+    const float *table;          /* (V, D) */
+    const int64_t *ids;          /* (B, K) items of the histories; V where a slot is empty */
+    const int64_t *owner;        /* (N,) whose history row n reads */
+    const int64_t *reach;        /* (N,) row n is overridden by its first reach[n] slots, at most K */
+    const float *values;         /* (N, K) */
+    const int64_t *level_k;      /* (R,) largest first, at most V */
+    const float *const *queries; /* R × (N, D) */
+    int64_t portable;            /* 1: keep to plain C */
+} Logits;
+
+/* One worker's memory. */
+typedef struct {
+    int32_t *items;   /* (V + 8) candidates of the levels, ascending */
+    float *values;    /* (V) their logits */
+    float *groups;    /* (V) */
+    int32_t *chosen;  /* Σ (k + 8) the items of each level, one after another */
+    int32_t *places;  /* (k + 8) */
+    float *shares;    /* (k + 8) */
+} Scratch;
+
+const Primitives *abaca_primitives(int64_t portable);
+int64_t abaca_sum_k(const Logits *logits);
+Scratch abaca_carve(const Logits *logits, int32_t *memory);
+
+/* Turn a row of base logits into final ones. Returns 0 where NaN leaves too few items to choose from. */
+int abaca_override(const Logits *logits, const Primitives *simd, int64_t n, float *row, Scratch scratch);
+
+/* The first slots of row n's history and how many there are. */
+const int64_t *abaca_history(const Logits *logits, int64_t n, int64_t *reach);
+
+#endif

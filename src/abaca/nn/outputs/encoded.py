@@ -1,0 +1,40 @@
+"""What an output layer reads: the encoder's states and where to predict."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Encoded(NamedTuple):
+    """A batch of windows after the encoder."""
+
+    states: Tensor  # (B, L, M, D)
+    embedded: Tensor  # (B, L, D) the items' embeddings
+    items: Tensor  # (B, L), negative where there is no item
+    positions: Tensor  # (B, T) where to predict: the last position that may be seen; negative for none
+    table: Tensor  # (V, D)
+
+    @property
+    def wanted(self) -> Tensor:
+        """Which of the (B, T) predictions are asked for."""
+        return self.positions >= 0
+
+    def at_positions(self, per_position: Tensor) -> Tensor:
+        """Pick (B, T, …) of (B, L, …)."""
+        histories = torch.arange(self.positions.shape[0], device=self.positions.device)[:, None]
+        return per_position[histories, self.positions.clamp_min(0)]
+
+    def rows(self, per_prediction: Tensor) -> Tensor:
+        """Flatten (B, T, …) to the rows asked for (N, …)."""
+        return per_prediction[self.wanted]
+
+    @property
+    def owner(self) -> Tensor:
+        """The history each row belongs to (N,)."""
+        return self.wanted.nonzero()[:, 0]
+
+    @property
+    def reach(self) -> Tensor:
+        """How many positions each row sees (N,)."""
+        return self.rows(self.positions) + 1

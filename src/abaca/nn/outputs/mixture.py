@@ -1,0 +1,101 @@
+"""`mos-mix:K`, the original mixture of softmaxes: Σ_k π_k softmax_k. It mixes probabilities, not logits."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from abaca.nn import logits as tiles_of
+from abaca.nn.logits import Logits, Overrides, Tile, cross_entropy
+from abaca.nn.outputs.encoded import Encoded
+from abaca.nn.outputs.history import Slots
+from abaca.nn.outputs.mix import LastState, Mi
+from abaca.nn.outputs.softmax import excluded, nothing
+from abaca.nn.outputs.spec import OutputSpec
+
+
+class Mixture(NamedTuple):
+    """Log-probabilities of a mixture, read tile by tile like logits."""
+
+    queries: Tensor  # (N, H, D)
+    log_share: Tensor  # (N, H) log π
+    table: Tensor  # (V, D)
+    overrides: Overrides
+
+    @property
+    def rows(self) -> int:
+        return self.queries.shape[0]
+
+    @property
+    def catalogue(self) -> int:
+        return self.table.shape[0]
+
+    def tiles(self) -> Iterator[Tile]:
+        height = max(1, tiles_of.TILE_ELEMENTS // (self.catalogue * self.queries.shape[1]))
+        for start in range(0, max(self.rows, 1), height):
+            rows = slice(start, min(start + height, self.rows))
+            with torch.no_grad():
+                parts = (self.queries[rows] @ self.table.T).log_softmax(dim=2)  # (n, H, V)
+                mixed = (parts + self.log_share[rows].unsqueeze(2)).logsumexp(dim=1)
+            logits = torch.nn.functional.pad(mixed, (0, 1), value=-torch.inf)
+            ids, values = self.overrides.of(rows, self.catalogue)
+            logits.scatter_(1, ids, values)
+            logits[:, -1] = -torch.inf
+            yield Tile(rows, logits, None, [], ids)
+
+
+class MixtureOfSoftmaxes(nn.Module):
+    """K queries, each with a softmax of its own, and their shares π = softmax(W q)."""
+
+    def __init__(self, spec: OutputSpec, layers: int, dim: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.mix = (Mi if spec.mix else LastState)(layers, dim)
+        self.f = nn.ModuleList(nn.Linear(self.mix.query_dim, dim) for _ in range(spec.queries))
+        self.share = nn.Linear(self.mix.query_dim, spec.queries, bias=False)
+
+    def loss(self, encoded: Encoded, targets: Tensor) -> Tensor:
+        """Sum over the rows of −log Σ_k π_k P_k(target).
+
+        The gradient of each softmax is that of its cross entropy, weighted by its responsibility for the target; so
+        a first pass finds the responsibilities and a second one makes the gradients.
+        """
+        mixture = self._mixture(encoded, nothing(encoded, encoded.states))
+        count = mixture.queries.shape[1]
+        flat = Logits(mixture.queries.reshape(-1, 1, mixture.queries.shape[2]), mixture.table, (), _no_rows(mixture))
+        repeated = targets.repeat_interleave(count)
+        with torch.no_grad():
+            hit = _log_probability(flat, repeated).view(-1, count)  # (N, H) log P_k(target)
+            responsible = (hit + mixture.log_share).softmax(dim=1)
+        surrogate = cross_entropy(flat, repeated, responsible.flatten())
+        value = -(hit + mixture.log_share).logsumexp(dim=1).sum()
+        return value + (surrogate - surrogate.detach())
+
+    def scores(self, encoded: Encoded) -> Mixture:
+        """What ranking reads."""
+        if not self.spec.nodup:
+            return self._mixture(encoded, nothing(encoded, encoded.states))
+        return self._mixture(encoded, excluded(encoded, Slots.of(encoded.items, encoded.table.shape[0])))
+
+    def _mixture(self, encoded: Encoded, overrides: Overrides) -> Mixture:
+        rows = encoded.rows(encoded.at_positions(self.mix(encoded.states)))  # (N, Q)
+        queries = torch.stack([f(rows) for f in self.f], dim=1)  # (N, H, D)
+        values = overrides.values if overrides.ids.shape[1] else queries.new_empty(rows.shape[0], 0)
+        return Mixture(queries, self.share(rows).log_softmax(dim=1), encoded.table, overrides._replace(values=values))
+
+
+def _no_rows(mixture: Mixture) -> Overrides:
+    """No overrides for the N · H rows of the single softmaxes."""
+    count = mixture.queries.shape[0] * mixture.queries.shape[1]
+    owner = mixture.overrides.owner.new_zeros(count)
+    return Overrides(owner.new_empty(1, 0), owner, owner, mixture.queries.new_empty(count, 0))
+
+
+def _log_probability(logits: Logits, targets: Tensor) -> Tensor:
+    """log P(target) of each row (N,)."""
+    parts = []
+    for tile in logits.tiles():
+        hit = tile.logits.gather(1, targets[tile.rows, None]).squeeze(1)
+        parts.append(hit - tile.logits.logsumexp(dim=1))
+    return torch.cat(parts)

@@ -1,0 +1,60 @@
+"""A model as a ranker: histories in, ranks and best items out."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from abaca.data.batches import history_batches
+from abaca.evaluation import Ranked
+from abaca.nn.logits import Answer, Question, answer
+from abaca.nn.model import Model
+from abaca.types import PAD
+
+BATCH = 256
+"""Histories that go through the encoder together."""
+
+
+class ModelRanker:
+    """Ranks the catalogue after a history with a trained model that sees the history's last `window` items."""
+
+    def __init__(self, model: Model, window: int, name: str = "model") -> None:
+        self.model = model
+        self.window = window
+        self.name = name
+
+    def rank(self, histories: list[np.ndarray], targets: np.ndarray, n: int) -> Ranked:
+        """Rank each target after its history; a history without any item cannot be ranked and misses."""
+        catalogue = self.model.catalogue
+        rank = np.full(len(histories), catalogue + 1, dtype=np.int64)
+        top = np.full((len(histories), n), PAD, dtype=np.int32)
+        probability = np.full(len(histories), np.nan)
+        known = np.flatnonzero([len(history) > 0 for history in histories])
+        for numbers, items, positions in history_batches([histories[i] for i in known], self.window, BATCH):
+            places = known[numbers]
+            question = Question(
+                targets=torch.from_numpy(np.asarray(targets[places], dtype=np.int64)),
+                n=n,
+                mass_of=padded([np.unique(histories[place]) for place in places], catalogue),
+                banned=torch.empty(len(places), 0, dtype=torch.long),
+            )
+            found = self.ask(items, positions, question)
+            rank[places] = found.rank.numpy()
+            best = found.items.masked_fill(found.logits == -torch.inf, PAD)
+            top[places, : best.shape[1]] = best.numpy()
+            probability[places] = found.mass.clamp(0, 1).numpy()
+        return Ranked(rank, top, probability)
+
+    @torch.no_grad()
+    def ask(self, items: np.ndarray, positions: np.ndarray, question: Question) -> Answer:
+        """Answer a question about windows (B, L) at their last positions (B, 1)."""
+        self.model.eval()
+        return answer(self.model.scores(torch.from_numpy(items), torch.from_numpy(positions)), question)
+
+
+def padded(lists: list[np.ndarray], fill: int) -> Tensor:
+    """Lists of items as one rectangle (B, X), `fill` after their end."""
+    width = max((len(entry) for entry in lists), default=0)
+    rectangle = np.full((len(lists), width), fill, dtype=np.int64)
+    for row, entry in enumerate(lists):
+        rectangle[row, : len(entry)] = entry
+    return torch.from_numpy(rectangle)

@@ -1,0 +1,253 @@
+"""From a raw history to recommendations: policies about repeats, and a reason for each item."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from abaca.data.batches import history_batches
+from abaca.data.catalogue import Catalogue
+from abaca.errors import QueryError
+from abaca.nn.logits import COPY, Answer, Question
+from abaca.ranking import BATCH, ModelRanker, padded
+from abaca.types import PAD, Id
+
+REPEATS = ("auto", "exclude", "only")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What may be recommended; nothing here changes a probability."""
+
+    n: int = 10
+    """How many items."""
+    repeats: str = "auto"
+    """auto: as learned; exclude: no item of the history; only: nothing else."""
+    max_repeat_share: float = 1.0
+    """At most this share of the n may be items of the history."""
+    exclude: Sequence[Id] = ()
+    """Ids that may not be recommended."""
+    candidates: Sequence[Id] | None = None
+    """The only ids that may be recommended; None for the whole catalogue."""
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise QueryError(f"n must be at least 1, got {self.n}")
+        if self.repeats not in REPEATS:
+            raise QueryError(f"repeats must be one of {', '.join(REPEATS)}, got '{self.repeats}'")
+        if not 0 <= self.max_repeat_share <= 1:
+            raise QueryError(f"the largest share of repeats must be between 0 and 1, got {self.max_repeat_share}")
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """One item, how likely it is next, and why it is here."""
+
+    id: Id
+    name: str
+    """Its title where the item table has one, else its id."""
+    probability: float | None
+    """Of being the next item, over the whole catalogue; None for a popular item shown for want of a history."""
+    repeat: bool
+    """Whether it is in the history."""
+    partition: str
+    """Who scored it: copy, rerank, explore; or popular where no item of the history is known."""
+    times: int = 0
+    """How often it is in the history."""
+    ago: int | None = None
+    """How many items ago it was last there: 1 for the latest."""
+
+    @property
+    def reason(self) -> str:
+        """The reason in words."""
+        if self.partition == "popular":
+            return "new · popular: no item of the history is known"
+        if not self.repeat:
+            return f"new · {self.partition}"
+        seen = "once" if self.times == 1 else f"{self.times} times"
+        last = "the latest item" if self.ago == 1 else f"last {self.ago} items ago"
+        return f"repeat · {self.partition}: {seen} in the history, {last}"
+
+
+@dataclass(frozen=True)
+class Recommendations:
+    """The answer to one history."""
+
+    items: tuple[Recommendation, ...]
+    unknown: tuple[Id, ...]
+    """Ids of the query that the model does not know, each once: of the history, the exclude or the candidate list."""
+    repeat_probability: float | None
+    """Predicted probability that the next item is one of the history."""
+
+    def __iter__(self) -> Any:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def ids(self) -> list[Id]:
+        """The recommended ids, best first."""
+        return [item.id for item in self.items]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a program."""
+        items = [{**asdict(item), "reason": item.reason} for item in self.items]
+        return {"items": items, "unknown": list(self.unknown), "repeat_probability": self.repeat_probability}
+
+
+class Advisor:
+    """Answers raw histories with a ranker and its catalogue."""
+
+    def __init__(self, ranker: ModelRanker, catalogue: Catalogue) -> None:
+        self.ranker = ranker
+        self.catalogue = catalogue
+
+    def recommend(self, histories: Sequence[Sequence[Id]], policy: Policy) -> list[Recommendations]:
+        """One answer per history; the histories go through the model in batches of similar length."""
+        unknown: list[dict[Id, None]] = [{} for _ in histories]
+        whole = [self._items(history, unknown[i]) for i, history in enumerate(histories)]
+        known = [history[history != PAD] for history in whole]
+        rules = _Rules(policy, *self._lists(policy, unknown))
+        answers: list[Recommendations | None] = [None] * len(histories)
+        for i, history in enumerate(known):
+            if not len(history):
+                answers[i] = self._popular(rules, tuple(unknown[i]))
+        asked = [i for i, history in enumerate(known) if len(history)]
+        for numbers, items, positions in history_batches([known[i] for i in asked], self.ranker.window, BATCH):
+            places = [asked[number] for number in numbers]
+            for place, part in zip(places, self._ask([known[i] for i in places], items, positions, rules), strict=True):
+                chosen, repeat_probability = part
+                named = tuple(self._recommendation(item, whole[place]) for item in chosen)
+                answers[place] = Recommendations(named, tuple(unknown[place]), repeat_probability)
+        return [found for found in answers if found is not None]
+
+    def _items(self, ids: Sequence[Id], unknown: dict[Id, None]) -> np.ndarray:
+        """Items of raw ids in their order; ids that the model does not know are PAD, and put into `unknown`."""
+        if isinstance(ids, str | bytes):
+            raise QueryError(f"expected a list of ids, got the text {ids!r}; pass [{ids!r}]")
+        items = []
+        for raw in ids:
+            id = _plain(raw)
+            item = self.catalogue.index(id)
+            if item is None or item >= self.catalogue.size:
+                unknown[id] = None
+                item = PAD
+            items.append(item)
+        return np.array(items, dtype=np.int64)
+
+    def _lists(self, policy: Policy, unknown: list[dict[Id, None]]) -> tuple[np.ndarray, np.ndarray | None]:
+        """The exclude and the candidate list as items; their unknown ids are named in every answer."""
+        missing: dict[Id, None] = {}
+        excluded = self._items(policy.exclude, missing)
+        excluded = excluded[excluded != PAD]
+        candidates = None
+        if policy.candidates is not None:
+            candidates = np.setdiff1d(self._items(policy.candidates, missing), PAD)
+        for names in unknown:
+            names.update(missing)
+        return excluded, candidates
+
+    def _ask(
+        self, histories: list[np.ndarray], items: np.ndarray, positions: np.ndarray, rules: "_Rules"
+    ) -> list[tuple[list["_Chosen"], float]]:
+        """The chosen items of each history and its probability of a repeat."""
+        owned = [np.unique(history) for history in histories]
+        questions = rules.questions(owned, self.catalogue.size)
+        answers = [self.ranker.ask(items, positions, question) for question in questions]
+        mass = answers[0].mass.clamp(0, 1).tolist()
+        return [(rules.merge([_best(found, row) for found in answers]), mass[row]) for row in range(len(histories))]
+
+    def _recommendation(self, chosen: "_Chosen", history: np.ndarray) -> Recommendation:
+        at = np.flatnonzero(history == chosen.item)
+        ago = int(len(history) - at[-1]) if len(at) else None
+        id, name = self.catalogue.ids[chosen.item], self.catalogue.name(chosen.item)
+        return Recommendation(id, name, chosen.probability, bool(len(at)), chosen.partition, len(at), ago)
+
+    def _popular(self, rules: "_Rules", unknown: tuple[Id, ...]) -> Recommendations:
+        """Items are numbered by how often they occur: the first that are allowed."""
+        allowed = rules.candidates if rules.candidates is not None else np.arange(self.catalogue.size)
+        wanted = np.setdiff1d(allowed, rules.excluded)[: 0 if rules.policy.repeats == "only" else rules.policy.n]
+        empty = np.empty(0, dtype=np.int64)
+        chosen = tuple(self._recommendation(_Chosen(int(item), None, "popular", -math.inf), empty) for item in wanted)
+        return Recommendations(chosen, unknown, None)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    item: int
+    probability: float | None
+    partition: str
+    logit: float
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """A policy in items."""
+
+    policy: Policy
+    excluded: np.ndarray
+    candidates: np.ndarray | None
+
+    @property
+    def most_repeats(self) -> int:
+        """How many of the n may be repeats."""
+        return math.floor(self.policy.max_repeat_share * self.policy.n + 1e-9)
+
+    def questions(self, owned: list[np.ndarray], catalogue: int) -> list[Question]:
+        """What to ask of the model: one question, or two where repeats are capped: the new items, the repeats."""
+        if self.policy.repeats == "only":
+            return [self._question(owned, catalogue, new=False)]
+        if self.policy.repeats == "exclude" or self.most_repeats == 0:
+            return [self._question(owned, catalogue, new=True)]
+        if self.most_repeats < self.policy.n:
+            return [self._question(owned, catalogue, new=True), self._question(owned, catalogue, new=False)]
+        return [self._question(owned, catalogue, new=None)]
+
+    def _question(self, owned: list[np.ndarray], catalogue: int, new: bool | None) -> Question:
+        banned = [np.union1d(self.excluded, items) if new else self.excluded for items in owned]
+        only = None
+        if new is False:
+            everything = self.candidates
+            only = [items if everything is None else np.intersect1d(items, everything) for items in owned]
+        elif self.candidates is not None:
+            only = [self.candidates for _ in owned]
+        return Question(
+            targets=torch.full((len(owned),), -1),
+            n=self.policy.n,
+            mass_of=padded(owned, catalogue),
+            banned=padded(banned, catalogue),
+            only=None if only is None else padded(only, catalogue),
+        )
+
+    def merge(self, lists: list[list[_Chosen]]) -> list[_Chosen]:
+        """The best n; where repeats are capped, of the new items and the allowed number of repeats."""
+        if self.policy.repeats == "only":
+            return lists[0][: min(self.policy.n, self.most_repeats)]
+        if len(lists) == 1:
+            return lists[0][: self.policy.n]
+        new, repeats = lists
+        both = sorted(new + repeats[: self.most_repeats], key=lambda chosen: -chosen.logit)
+        return both[: self.policy.n]
+
+
+def _best(found: Answer, row: int) -> list[_Chosen]:
+    """The best items of one row that a policy left."""
+    chosen = []
+    normaliser = found.normaliser[row].item()
+    columns = (found.items[row].tolist(), found.logits[row].tolist(), found.partitions[row].tolist())
+    for item, logit, partition in zip(*columns, strict=True):
+        if logit == -math.inf:
+            break
+        name = "copy" if partition == COPY else "rerank" if partition > 0 else "explore"
+        chosen.append(_Chosen(item, math.exp(logit - normaliser), name, logit))
+    return chosen
+
+
+def _plain(raw: Any) -> Id:
+    """A NumPy integer or string as Python's own, so that it finds its id."""
+    plain: Id = raw.item() if isinstance(raw, np.generic) else raw
+    return plain

@@ -1,0 +1,1 @@
+"""Repetition statistics, figures and the HTML report."""

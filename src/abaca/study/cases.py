@@ -1,0 +1,73 @@
+"""Chosen users by name: what they had, what each ranker recommends, and what came next."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from abaca.data.sequences import Sequences
+from abaca.evaluation import Evaluation
+from abaca.study.statistics import Chosen, Kind
+
+MEANING: dict[Kind, str] = {
+    "copy": "mostly buys the same again, and did",
+    "explore": "mostly buys something else, and did",
+    "typical": "the middle between them",
+}
+
+
+@dataclass(frozen=True)
+class Pick:
+    """An item by name, and whether it is in the history and what came next."""
+
+    name: str
+    repeat: bool
+    true: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """One history and the rankers' answers to it."""
+
+    kind: Kind
+    user: str
+    length: int  # items in the whole history
+    share: float  # of repeats in it
+    latest: tuple[Pick, ...]  # the last items, oldest first; repeat: there before
+    target: Pick
+    lists: dict[str, tuple[Pick, ...]]  # by ranker, best first
+    ranks: dict[str, int]  # the target's, by ranker
+
+
+def make_cases(
+    sequences: Sequences, chosen: Sequence[Chosen], results: Sequence[Evaluation], shown: int = 5, latest: int = 8
+) -> list[Case]:
+    """Look the chosen targets up in the evaluations."""
+    return [_case(sequences, one, results, shown, latest) for one in chosen]
+
+
+def _case(sequences: Sequences, one: Chosen, results: Sequence[Evaluation], shown: int, latest: int) -> Case:
+    history = sequences.history(one.user, one.position)
+    row = int(np.flatnonzero((results[0].users == one.user) & (results[0].positions == one.position))[0])
+    target = int(results[0].items[row])
+    name = sequences.catalogue.name
+    first = max(0, len(history) - latest)
+    before = (Pick(name(int(history[i])), bool((history[:i] == history[i]).any())) for i in range(first, len(history)))
+    lists = {
+        result.name: tuple(
+            Pick(name(int(item)), bool(repeat), int(item) == target)
+            for item, repeat in zip(result.top[row, :shown], result.top_repeat[row, :shown], strict=True)
+            if item >= 0
+        )
+        for result in results
+    }
+    return Case(
+        kind=one.kind,
+        user=str(sequences.user_ids[one.user]),
+        length=len(history),
+        share=one.share,
+        latest=tuple(before),
+        target=Pick(name(target), bool(results[0].repeat[row]), True),
+        lists=lists,
+        ranks={result.name: int(result.rank[row]) for result in results},
+    )

@@ -1,0 +1,283 @@
+"""The training loop: full softmax over windows, early stopping on validation, resume to the bit."""
+
+import logging
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from abaca.checkpoint import Record, load_state, save_state
+from abaca.data.batches import Batch, Epochs
+from abaca.data.sequences import Sequences
+from abaca.errors import SequencesError, SpecError
+from abaca.evaluation import evaluate
+from abaca.nn.model import Model
+from abaca.ranking import ModelRanker
+
+log = logging.getLogger(__name__)
+
+SCHEDULES = ("cosine", "linear", "constant")
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a model is trained; the defaults are what validation chose on ml-1m."""
+
+    epochs: int = 20
+    """Passes over the training targets at most; cosine and linear schedules end there."""
+    lr: float = 3e-3
+    """Highest learning rate of Adam."""
+    schedule: str = "cosine"
+    """How the learning rate falls after the warm-up: cosine, linear or constant."""
+    warmup: int = 500
+    """Steps in which the learning rate rises from 0."""
+    batch_targets: int = 800
+    """Targets per step, about."""
+    targets: int = 25
+    """t: targets that one window trains at most."""
+    overlap: int = 25
+    """m: leading inputs of a window without loss; t = 1, m = 49 is the paper's protocol."""
+    window: int = 50
+    """How many items the encoder sees when it ranks."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay (AdamW)."""
+    clip: float = 0.0
+    """Largest norm of the gradient; 0 for no limit."""
+    average: float = 0.0
+    """Decay of a running average of the weights, which is then what is validated and kept; 0 for none."""
+    stop_after: int = 0
+    """Epochs after which to stop although the schedule goes on; 0 for its end."""
+    patience: int = 5
+    """Epochs without a better validation figure before training stops; 0 for never."""
+    metric: str = "ndcg@10"
+    """The validation figure that chooses the best epoch."""
+    seed: int = 0
+    """Seed of weights, dropout and the order of windows."""
+    checkpoint_minutes: float = 5.0
+    """How often the state is saved within an epoch; it is saved after each epoch anyway."""
+
+    def __post_init__(self) -> None:
+        if self.schedule not in SCHEDULES:
+            raise SpecError(f"schedule '{self.schedule}' is not one of {', '.join(SCHEDULES)}")
+        for name in ("epochs", "lr", "batch_targets", "targets", "window"):
+            if getattr(self, name) <= 0:
+                raise SpecError(f"{name} must be above 0, got {getattr(self, name)}")
+        for name in ("warmup", "overlap", "weight_decay", "clip", "stop_after", "patience", "checkpoint_minutes"):
+            if getattr(self, name) < 0:
+                raise SpecError(f"{name} must not be negative, got {getattr(self, name)}")
+        if not 0 <= self.average < 1:
+            raise SpecError(f"average must be in [0, 1), got {self.average}")
+        name, _, cutoff = self.metric.partition("@")
+        if name not in ("ndcg", "hr", "mrr") or not cutoff.isdigit() or int(cutoff) < 1:
+            raise SpecError(f"metric '{self.metric}' is not like ndcg@10, hr@10 or mrr@10")
+
+
+class Step(NamedTuple):
+    """Where training is, for whoever watches."""
+
+    epoch: int
+    step: int
+    steps: int
+    loss: float  # mean of the epoch so far
+    targets: int  # trained in this epoch so far by this process
+    seconds: float  # spent on them
+
+
+class Watch:
+    """Told about each step and each finished epoch; does nothing."""
+
+    def step(self, step: Step) -> None:
+        """A step is done."""
+
+    def epoch(self, record: Record) -> None:
+        """An epoch is done and validated."""
+
+
+class Trainer:
+    """Trains one model on one set of sequences; its state can be saved and taken up at any step."""
+
+    def __init__(
+        self, model: Model, sequences: Sequences, options: TrainingOptions, *, everything: bool = False
+    ) -> None:
+        self.model = model
+        self.sequences = sequences
+        self.options = options
+        end = sequences.offsets[1:] if everything else sequences.train_end
+        self.epochs = Epochs(
+            sequences.items,
+            np.asarray(sequences.offsets[:-1]),
+            np.asarray(end),
+            options.targets,
+            options.overlap,
+            options.batch_targets,
+            options.seed,
+        )
+        self.validates = not everything and len(sequences.valid.users) > 0
+        self.steps_per_epoch = self.epochs.steps(0)
+        if not self.steps_per_epoch:
+            raise SequencesError(
+                f"{sequences.path} has nothing to train on: no user has two training interactions; prepare a longer log"
+            )
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(), lr=options.lr, weight_decay=options.weight_decay, fused=True
+        )
+        self.weights = dict(model.named_parameters())
+        self.average = (
+            {name: weight.detach().clone() for name, weight in self.weights.items()} if options.average else None
+        )
+        self.best: dict[str, Tensor] | None = None
+        self.progress: dict[str, Any] = {
+            "epoch": 0, "step": 0, "taken": 0, "loss_sum": 0.0, "count": 0, "seconds": 0.0,
+            "best": None, "best_epoch": None, "records": [],
+        }  # fmt: skip
+
+    def run(self, watch: Watch, save_to: Path | None = None) -> None:
+        """Train to the end, or until validation has not improved for `patience` epochs; the best weights stay."""
+        self.model.train()
+        last = min(self.options.stop_after or self.options.epochs, self.options.epochs)
+        while self.progress["epoch"] < last and not self.exhausted:
+            self._epoch(watch, save_to)
+            self._finish_epoch(watch)
+            if save_to is not None:
+                save_state(save_to, self.state(), self.progress)
+        final = self.best or self.average
+        if final is not None:
+            with torch.no_grad():
+                for name, weight in self.weights.items():
+                    weight.copy_(final[name])
+        self.model.eval()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether validation has not improved for long enough."""
+        best = self.progress["best_epoch"]
+        patience = self.options.patience
+        return bool(patience and best is not None and self.progress["epoch"] - 1 - best >= patience)
+
+    def _epoch(self, watch: Watch, save_to: Path | None) -> None:
+        progress, began = self.progress, time.perf_counter()
+        spent, saved = progress["seconds"], time.monotonic()
+        trained = 0
+        steps = self.epochs.steps(progress["epoch"])
+        for batch in self.epochs.batches(progress["epoch"], skip=progress["step"]):
+            loss, count = self._step(batch)
+            trained += count
+            progress["loss_sum"] += loss
+            progress["count"] += count
+            progress["step"] += 1
+            progress["taken"] += 1
+            seconds = time.perf_counter() - began
+            progress["seconds"] = spent + seconds
+            mean = progress["loss_sum"] / progress["count"]
+            watch.step(Step(progress["epoch"], progress["step"], steps, mean, trained, seconds))
+            if save_to is not None and time.monotonic() - saved > 60 * self.options.checkpoint_minutes:
+                save_state(save_to, self.state(), progress)
+                saved = time.monotonic()
+
+    def _step(self, batch: Batch) -> tuple[float, int]:
+        """One step of the optimizer; the loss summed over the batch's targets, and their number."""
+        count = int((batch.targets >= 0).sum())
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.options.lr * self._rate()
+        loss = self.model.loss(*(torch.from_numpy(part) for part in batch))
+        self.optimizer.zero_grad()
+        (loss / count).backward()  # type: ignore[no-untyped-call]
+        if self.options.clip:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)
+        self.optimizer.step()
+        if self.average is not None:
+            taken = self.progress["taken"] + 1
+            decay = min(self.options.average, (1 + taken) / (10 + taken))
+            with torch.no_grad():
+                torch._foreach_lerp_(list(self.average.values()), list(self.weights.values()), 1 - decay)
+        return loss.item(), count
+
+    def _rate(self) -> float:
+        """The learning rate's share of its highest at this step."""
+        taken = self.progress["taken"]
+        rise = min(1.0, (taken + 1) / self.options.warmup) if self.options.warmup else 1.0
+        done = min(1.0, taken / (self.steps_per_epoch * self.options.epochs))
+        if self.options.schedule == "cosine":
+            return rise * 0.5 * (1 + math.cos(math.pi * done))
+        return rise * (1 - done) if self.options.schedule == "linear" else rise
+
+    def _finish_epoch(self, watch: Watch) -> None:
+        """Validate, keep the weights if they are the best so far, and write the record."""
+        progress = self.progress
+        record: Record = {
+            "epoch": progress["epoch"],
+            "loss": progress["loss_sum"] / max(progress["count"], 1),
+            "targets": progress["count"],
+            "seconds": round(progress["seconds"], 3),
+            "lr": self.options.lr * self._rate(),
+        }
+        if self.validates:
+            began = time.perf_counter()
+            record.update(self._validate())
+            record["validation_seconds"] = round(time.perf_counter() - began, 3)
+            if progress["best"] is None or record[self.options.metric] > progress["best"]:
+                progress["best"], progress["best_epoch"] = record[self.options.metric], progress["epoch"]
+                self.best = {name: weight.detach().clone() for name, weight in self.kept().items()}
+        progress["records"].append(record)
+        progress.update(epoch=progress["epoch"] + 1, step=0, loss_sum=0.0, count=0, seconds=0.0)
+        watch.epoch(record)
+
+    def kept(self) -> dict[str, Tensor]:
+        """The weights that are validated and kept: the running average where there is one."""
+        return self.average or dict(self.weights)
+
+    def _validate(self) -> dict[str, float]:
+        ranker = ModelRanker(self.model, self.options.window)
+        with swapped(self.weights, self.average):
+            result = evaluate(ranker, self.sequences, "valid", cutoffs=(int(self.options.metric.split("@")[1]),))
+        self.model.train()
+        return {metric: result.mean(metric) for metric in result.metric_names}
+
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor that the rest of the run depends on."""
+        tensors = {f"weights.{name}": weight.detach() for name, weight in self.weights.items()}
+        tensors |= {f"average.{name}": weight for name, weight in (self.average or {}).items()}
+        tensors |= {f"best.{name}": weight for name, weight in (self.best or {}).items()}
+        for name, weight in self.weights.items():
+            tensors |= {f"adam.{key}.{name}": value for key, value in self.optimizer.state[weight].items()}
+        return tensors | {"random": torch.get_rng_state()}
+
+    def resume(self, path: Path) -> None:
+        """Go on from a saved state."""
+        tensors, progress = load_state(path)
+        self.progress = progress
+        with torch.no_grad():
+            for name, weight in self.weights.items():
+                weight.copy_(tensors[f"weights.{name}"])
+                keys = ("step", "exp_avg", "exp_avg_sq")
+                self.optimizer.state[weight] = {key: tensors[f"adam.{key}.{name}"].clone() for key in keys}
+        if self.average is not None:
+            self.average = {name: tensors[f"average.{name}"].clone() for name in self.weights}
+        if progress["best_epoch"] is not None:
+            self.best = {name: tensors[f"best.{name}"].clone() for name in self.weights}
+        torch.set_rng_state(tensors["random"])
+
+
+class swapped:
+    """Within, the model has other weights."""
+
+    def __init__(self, weights: dict[str, Any], other: dict[str, Tensor] | None) -> None:
+        self.weights, self.other = weights, other
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for name, value in (self.other or {}).items():
+            kept = self.weights[name].detach().clone()
+            self.weights[name].copy_(value)
+            value.copy_(kept)
+
+    def __enter__(self) -> None:
+        self._swap()
+
+    def __exit__(self, *_: object) -> None:
+        self._swap()

@@ -1,0 +1,33 @@
+"""What several tests need: one thread, and a small synthetic log prepared once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+
+from abaca.data.log import read_log
+from abaca.data.prepare import prepare
+from abaca.data.sequences import Sequences
+from abaca.data.synthetic import synthetic_log
+
+hypothesis.settings.register_profile("abaca", deadline=None, database=None, derandomize=True)
+hypothesis.settings.load_profile("abaca")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tests run beside each other, and equality to the bit is promised per number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Sequences:
+    """60 users with 14 interactions each, 40 items with integer ids, 660 training targets."""
+    folder: Path = tmp_path_factory.mktemp("small") / "sequences"
+    with read_log(synthetic_log("copy-after-repeat", users=60, items=40, length=14, seed=5)) as log:
+        return prepare(log, folder)

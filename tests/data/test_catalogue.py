@@ -1,0 +1,78 @@
+"""The catalogue and the item table."""
+
+import datetime
+import json
+import math
+from pathlib import Path
+
+import pandas
+import pytest
+
+from abaca.data.catalogue import Catalogue
+from abaca.errors import LogError
+
+from .samples import prepared, write_csv, write_json
+
+
+def test_indices_and_names() -> None:
+    catalogue = Catalogue(["b", "a", "c"], 2, {"price": [1.5, None, 2], "Title": ["Bee", None, " "]})
+    assert [catalogue.index(id) for id in ("a", "b", "c", "d")] == [1, 0, 2, None]
+    assert [catalogue.name(item) for item in range(3)] == ["Bee", "a", "c"]
+    assert (len(catalogue), catalogue.size) == (3, 2)
+    assert catalogue.known() == Catalogue(["b", "a"], 2, {"price": [1.5, None], "Title": ["Bee", None]})
+
+
+def test_integers_and_text_are_kept_apart() -> None:
+    assert Catalogue([7, 12]).index("7") is None
+    assert Catalogue([7, 12]).name(1) == "12"
+    for ids in ([7, 2**62], ["7", '😀 , "\n']):
+        catalogue = Catalogue(ids, 1, {"title": ["a", None]})  # type: ignore[arg-type]
+        assert Catalogue.from_json(json.loads(json.dumps(catalogue.to_json()))) == catalogue
+
+
+def test_what_json_cannot_say_is_made_plain() -> None:
+    values = [math.nan, datetime.date(2020, 1, 2), b"\x01", ["a", math.inf], {"k": 1}]
+    plain = Catalogue(list("abcde"), 5, {"x": values}).to_json()["columns"]["x"]
+    assert plain == [None, "2020-01-02", "01", ["a", None], {"k": 1}]
+
+
+def test_sizes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="size 2 of a catalogue with 1 ids"):
+        Catalogue(["a"], 2)
+    with pytest.raises(ValueError, match="column 'title' has 0 values for 1 ids"):
+        Catalogue(["a"], 1, {"title": []})
+
+
+def test_an_item_table_is_joined(tmp_path: Path) -> None:
+    rows = [("tea", "Green tea, 20 bags", 3), ("milk", "Milk", 1), ("milk", "again", 2), ("gin", "Gin", 9)]
+    path = write_csv(tmp_path / "items.csv", rows, ("item", "title", "id"))
+    catalogue = prepared(tmp_path / "s", items=path).catalogue
+    assert catalogue.ids == ["tea", "jam", "milk", "bread"]
+    assert catalogue.columns == {
+        "title": ["Green tea, 20 bags", None, "Milk", None],
+        "table_id": ["3", None, "1", None],
+    }
+    assert [catalogue.name(item) for item in range(4)] == ["Green tea, 20 bags", "jam", "Milk", "bread"]
+
+
+def test_ids_of_the_two_tables_are_compared_as_text(tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"product_id": [7, 8], "name": ["seven", "eight"]})
+    log = write_csv(tmp_path / "log.csv", [("a", "7", 1), ("a", "008", 2)])
+    catalogue = prepared(tmp_path / "s", log, items=frame).catalogue
+    assert (catalogue.ids, catalogue.columns) == (["008", "7"], {"name": [None, "seven"]})
+    lines = write_json(tmp_path / "items.jsonl", [("7", "x", "seven")])
+    lines.write_text(lines.read_text().replace('"user"', '"id"').replace('"item"', '"x"').replace('"time"', '"title"'))
+    catalogue = prepared(tmp_path / "t", [("a", 7, 1)], items=lines).catalogue
+    assert (catalogue.ids, catalogue.name(0)) == ([7], "seven")
+
+
+def test_item_tables_that_do_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="none of its ids in column 'item' is an item of the log"):
+        prepared(tmp_path / "s", items=write_csv(tmp_path / "items.csv", [("x", "y")], ("item", "title")))
+    with pytest.raises(LogError, match="no column looks like the item id, there are a, b; name it 'item'"):
+        prepared(tmp_path / "s", items=write_csv(tmp_path / "items.csv", [("x", "y")], ("a", "b")))
+    (tmp_path / "items.csv").write_text("item,title\ntea,Tea\nmilk\n")
+    with pytest.raises(LogError, match=r"items\.csv line 3: 1 fields where the first line names 2"):
+        prepared(tmp_path / "s", items=tmp_path / "items.csv")
+    with pytest.raises(LogError, match="an item table is a file or a table, not a int"):
+        prepared(tmp_path / "s", items=3)

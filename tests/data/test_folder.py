@@ -1,0 +1,148 @@
+"""Prepared folders: all or nothing, and what is wrong with one is said."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from abaca.data import prepare as preparing
+from abaca.data.folder import FILES
+from abaca.data.sequences import Sequences
+from abaca.errors import SequencesError
+
+from .samples import ROWS, histories, prepared
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return prepared(tmp_path / "s").path.resolve()
+
+
+def test_a_failure_midway_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparing, "write_manifest", _fail)
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        prepared(tmp_path / "s")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_midway_keeps_the_old_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Sequences.open(folder).fingerprint
+    monkeypatch.setattr(preparing, "write_manifest", _fail)
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        prepared(folder, ROWS[:5], overwrite=True)
+    sequences = Sequences.open(folder)
+    sequences.verify()
+    assert sequences.fingerprint == before
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_failure_of_the_last_move_keeps_the_old_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.rename
+
+    def fails(self: Path, target: Path) -> Path:
+        if self.name.endswith(".part"):
+            raise OSError("no such luck")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails)
+    with pytest.raises(OSError, match="no such luck"):
+        prepared(folder, ROWS[:5], overwrite=True)
+    assert len(Sequences.open(folder).items) == 8
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_prepared_folder_is_replaced_only_when_asked(folder: Path) -> None:
+    with pytest.raises(SequencesError, match="is prepared already; pass --overwrite"):
+        prepared(folder)
+    assert len(prepared(folder, ROWS[:5], overwrite=True).items) == 5
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_nothing_else_is_ever_replaced(folder: Path, tmp_path: Path) -> None:
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(SequencesError, match="holds files that are not a prepared folder's"):
+        prepared(folder, overwrite=True)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(SequencesError, match="is a file"):
+        prepared(tmp_path / "file", overwrite=True)
+    (tmp_path / "empty").mkdir()
+    assert len(prepared(tmp_path / "empty").items) == 8
+
+
+def test_missing_folders_and_files(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(SequencesError, match="is not a folder; make it with `abaca prepare"):
+        Sequences.open(tmp_path / "nothing")
+    with pytest.raises(SequencesError, match=r"has no manifest\.json: it is not a prepared folder"):
+        Sequences.open(tmp_path)
+    (folder / "valid.npy").unlink()
+    with pytest.raises(SequencesError, match=r"valid\.npy is missing; prepare the log again"):
+        Sequences.open(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_truncated_file_is_refused(name: str, folder: Path) -> None:
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[:-4])
+    with pytest.raises(SequencesError, match="it was cut or changed"):
+        Sequences.open(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_tampered_file_fails_its_checksum(name: str, folder: Path) -> None:
+    content = bytearray((folder / name).read_bytes())
+    content[-1] ^= 1
+    (folder / name).write_bytes(bytes(content))
+    with pytest.raises(SequencesError, match=r"checksum differs|do not fit together"):
+        Sequences.open(folder).verify()
+
+
+def test_arrays_that_do_not_fit_are_refused(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    np.save(folder / "train_end.npy", np.zeros(9, np.int64))
+    manifest["files"]["train_end.npy"]["bytes"] = (folder / "train_end.npy").stat().st_size
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(SequencesError, match="do not fit together"):
+        Sequences.open(folder)
+    np.save(folder / "train_end.npy", np.zeros(9, np.int32))
+    manifest["files"]["train_end.npy"]["bytes"] = (folder / "train_end.npy").stat().st_size
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(SequencesError, match="holds int32 where int64 belongs"):
+        Sequences.open(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, "is in format 2, this release reads format 1; update abaca"),
+        ({"format": 0}, "is in format 0, this release reads format 1; prepare the log again"),
+        ({"kind": "a cake"}, "does not describe sequences"),
+        ({"counts": None}, "lacks counts"),
+    ],
+)
+def test_manifests_of_another_kind_are_refused(change: dict[str, object], message: str, folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | change))
+    with pytest.raises(SequencesError, match=message):
+        Sequences.open(folder)
+    (folder / "manifest.json").write_text("{")
+    with pytest.raises(SequencesError, match="is not JSON"):
+        Sequences.open(folder)
+
+
+def test_arrays_are_mapped_not_loaded(folder: Path) -> None:
+    sequences = Sequences.open(folder)
+    assert isinstance(sequences.items, np.memmap)
+    with pytest.raises(ValueError, match="read-only"):
+        sequences.items[0] = 1
+    assert sequences.training(0).tolist() == sequences.history(0, 2).tolist()
+    assert histories(sequences)["cid"] == ["tea"]
+
+
+def test_the_manifest_names_files_but_not_places(folder: Path) -> None:
+    text = (folder / "manifest.json").read_text()
+    assert str(folder.parent) not in text
+
+
+def _fail(*_: object) -> None:
+    raise RuntimeError("the disk is full")

@@ -1,0 +1,285 @@
+"""The native loss against the plain form: same values, same gradients.
+
+The plain form runs in float64 on the same numbers, so it is the truth; the native form may differ from it by the
+rounding of float32: 2e-5 of the largest entry of each gradient, and of the loss.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from abaca.nn import native
+from abaca.nn.logits import Level, Logits, Overrides, cross_entropy
+
+TOLERANCE = 2e-5
+
+pytestmark = pytest.mark.skipif(native.library() is None, reason="the native row pass is not built: no C compiler")
+
+
+@pytest.fixture(autouse=True, params=["avx2", "portable"])
+def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test runs with both sets of primitives."""
+    monkeypatch.setenv(native.SWITCH, "portable" if request.param == "portable" else "1")
+    if native.mode() != request.param:
+        pytest.skip(f"this processor has no {request.param}")
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Case:
+    rows: int = 37
+    catalogue: int = 1003
+    dim: int = 24
+    slots: int = 9
+    levels: tuple[int, ...] = ()
+    scale: float = 1.0
+    seed: int = 0
+
+    def logits(self) -> Logits:
+        generator = torch.Generator().manual_seed(self.seed)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator)
+
+        histories = max(1, self.rows // 4)
+        ids = torch.stack([torch.randperm(self.catalogue, generator=generator)[: self.slots] for _ in range(histories)])
+        ids = torch.nn.functional.pad(ids, (0, self.slots - ids.shape[1]), value=self.catalogue)
+        empty = torch.rand(ids.shape, generator=generator) < 0.2  # later occurrences of an item leave their slot empty
+        owner = torch.randint(histories, (self.rows,), generator=generator)
+        reach = torch.randint(self.slots + 1, (self.rows,), generator=generator)
+        overrides = Overrides(
+            ids.masked_fill(empty, self.catalogue), owner, reach, self.scale * normal(self.rows, self.slots)
+        )
+        levels = tuple(Level(k, normal(self.rows, self.dim)) for k in self.levels)
+        table = self.scale * normal(self.catalogue, self.dim) / self.dim**0.5
+        return Logits(normal(self.rows, 1, self.dim), table, levels, overrides)
+
+    def targets(self) -> Tensor:
+        generator = torch.Generator().manual_seed(self.seed + 1)
+        return torch.randint(self.catalogue, (self.rows,), generator=generator)
+
+
+CASES = {
+    "base only": Case(slots=0),
+    "history": Case(),
+    "one level": Case(levels=(20,)),
+    "levels, no history": Case(slots=0, levels=(50, 20, 7)),
+    "levels and history": Case(levels=(50, 20, 7)),
+    "levels of one size": Case(levels=(20, 20)),
+    "k = 1": Case(levels=(1,)),
+    "k one short of everything": Case(catalogue=61, levels=(60, 3)),
+    "k is everything": Case(catalogue=61, levels=(61, 3)),
+    "k beyond everything": Case(catalogue=61, levels=(500, 100, 20)),
+    "many small groups": Case(catalogue=5000, levels=(12, 4)),
+    "few items": Case(catalogue=5, slots=5, levels=(2,)),
+    "one item": Case(catalogue=1, slots=1, levels=(1,)),
+    "history beyond the catalogue": Case(catalogue=6, slots=11),
+    "one row": Case(rows=1, levels=(10,)),
+    "many tiles": Case(rows=700, catalogue=130, dim=8, levels=(16, 4)),
+    "no rows": Case(rows=0, levels=(10,)),
+    "one dimension": Case(dim=1, levels=(10,)),
+    "odd dimensions": Case(dim=67, levels=(10,)),
+    "sharp logits": Case(scale=40.0, levels=(50, 20, 7)),
+    "flat logits": Case(scale=1e-4, levels=(50, 20, 7)),
+    **{f"{catalogue} items": Case(catalogue=catalogue, levels=(9,)) for catalogue in (7, 8, 9, 31, 32, 33, 1024, 1025)},
+}
+
+
+def choices(logits: Logits) -> list[Tensor]:
+    """The items that each level of the plain form chooses (N, k), ascending."""
+    parts = [[chosen.sort(dim=1).values for chosen in tile.chosen] for tile in logits.tiles()]
+    return [torch.cat(part) for part in zip(*parts, strict=True)]
+
+
+def settled(logits: Logits) -> Tensor:
+    """Rows (N,) where the plain form chooses the same items in float32 and float64.
+
+    Where two logits differ by less than rounding, another item is chosen, and gradients differ for a good reason.
+    """
+    same = torch.ones(logits.rows, dtype=torch.bool)
+    for single, double in zip(choices(logits), choices(as_leaves(logits, torch.float64)), strict=True):
+        same &= (single == double).all(dim=1)
+    return same
+
+
+def inputs_of(logits: Logits) -> list[Tensor]:
+    return [logits.queries, logits.table, logits.overrides.values, *(level.query for level in logits.levels)]
+
+
+def as_leaves(logits: Logits, dtype: torch.dtype) -> Logits:
+    queries, table, values, *levels = (x.detach().to(dtype).requires_grad_() for x in inputs_of(logits))
+    return Logits(
+        queries,
+        table,
+        tuple(Level(level.k, query) for level, query in zip(logits.levels, levels, strict=True)),
+        logits.overrides._replace(values=values),
+    )
+
+
+def loss_and_gradients(logits: Logits, targets: Tensor, weights: Tensor, dtype: torch.dtype) -> list[Tensor]:
+    logits = as_leaves(logits, dtype)
+    loss = cross_entropy(logits, targets, weights.to(dtype))
+    (3 * loss).backward()  # type: ignore[no-untyped-call]
+    return [loss.detach(), *(x.grad for x in inputs_of(logits) if x.grad is not None)]
+
+
+def assert_same(logits: Logits, targets: Tensor, weights: Tensor) -> None:
+    native_form = loss_and_gradients(logits, targets, weights, torch.float32)
+    plain_form = loss_and_gradients(logits, targets, weights, torch.float64)
+    assert len(native_form) == len(plain_form) == 1 + len(inputs_of(logits))
+    for got, expected in zip(native_form, plain_form, strict=True):
+        assert got.dtype == torch.float32
+        largest = float(expected.abs().max()) if expected.numel() else 0.0
+        torch.testing.assert_close(got.double(), expected, rtol=TOLERANCE, atol=TOLERANCE * max(largest, 1e-3))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_equals_the_plain_form(case: Case) -> None:
+    assert_same(case.logits(), case.targets(), torch.ones(case.rows))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_equals_the_plain_form_at_random(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(low: int, high: int) -> int:
+        return int(torch.randint(low, high + 1, (), generator=generator))
+
+    levels = tuple(sorted((draw(1, 200) for _ in range(draw(0, 4))), reverse=True))
+    case = Case(draw(1, 300), draw(1, 3000), draw(1, 80), draw(0, 60), levels, 0.5 + 3 * draw(0, 3), seed)
+    logits, weights = case.logits(), torch.rand(case.rows, generator=generator)
+    rows = settled(logits)
+    assert int((~rows).sum()) <= 1  # near ties are rare
+    assert_same(logits.take(rows), case.targets()[rows], weights[rows])
+
+
+def test_targets_in_the_history() -> None:
+    case = Case(levels=(20, 5))
+    logits = case.logits()
+    ids, owner, reach, _ = logits.overrides
+    first = ids[owner, 0]
+    targets = torch.where(first < case.catalogue, first, case.targets())
+    logits = logits._replace(overrides=logits.overrides._replace(reach=reach.clamp_min(1)))
+    assert_same(logits, targets, torch.ones(case.rows))
+
+
+def test_targets_in_the_levels() -> None:
+    case = Case(levels=(50, 20, 7))
+    logits = case.logits()
+    targets = (logits.queries[:, 0] @ logits.table.T).argmax(dim=1)
+    assert_same(logits, targets, torch.ones(case.rows))
+
+
+def test_items_of_the_history_may_score_minus_infinity() -> None:
+    case = Case(levels=(20,))
+    logits = case.logits()
+    values = logits.overrides.values.masked_fill(torch.rand(case.rows, case.slots) < 0.5, -torch.inf)
+    logits = logits._replace(overrides=logits.overrides._replace(values=values))
+    ids, owner, _, _ = logits.overrides
+    targets = torch.where((ids[owner] == case.targets()[:, None]).any(1), (case.targets() + 1) % 1003, case.targets())
+    assert_same(logits, targets, torch.ones(case.rows))
+
+
+def test_a_target_of_minus_infinity_costs_infinity() -> None:
+    case = Case(rows=3, slots=1)
+    logits = case.logits()
+    values = torch.tensor([[-torch.inf], [0.0], [0.0]])
+    overrides = Overrides(
+        torch.tensor([[4]]), torch.zeros(3, dtype=torch.long), torch.ones(3, dtype=torch.long), values
+    )
+    logits, targets = logits._replace(overrides=overrides), torch.tensor([4, 4, 5])
+    got = loss_and_gradients(logits, targets, torch.ones(3), torch.float32)
+    expected = loss_and_gradients(logits, targets, torch.ones(3), torch.float64)
+    assert got[0] == torch.inf
+    for a, b in zip(got, expected, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_rows_without_weight_contribute_nothing() -> None:
+    case = Case(levels=(20, 5))
+    logits, targets = case.logits(), case.targets()
+    weights = (torch.arange(case.rows) % 3).float()
+    assert_same(logits, targets, weights)
+    some = weights > 0
+    whole = loss_and_gradients(logits, targets, weights, torch.float32)
+    part = loss_and_gradients(logits.take(some), targets[some], weights[some], torch.float32)
+    torch.testing.assert_close(whole[0], part[0])
+    torch.testing.assert_close(whole[2], part[2], rtol=1e-5, atol=1e-5)
+    assert all(not whole[i][~some].any() for i in (1, 3, 4, 5))
+
+
+def test_no_weight_at_all() -> None:
+    case = Case(levels=(20,))
+    got = loss_and_gradients(case.logits(), case.targets(), torch.zeros(case.rows), torch.float32)
+    assert not any(x.any() for x in got)
+
+
+def test_nan_stays_nan() -> None:
+    case = Case(levels=(20,))
+    logits = case.logits()
+    logits.table[5] = torch.nan
+    loss, _, table, *_ = loss_and_gradients(logits, case.targets(), torch.ones(case.rows), torch.float32)
+    assert loss.isnan()
+    assert table.isnan().any()
+    logits.table[:] = torch.nan
+    assert loss_and_gradients(logits, case.targets(), torch.ones(case.rows), torch.float32)[0].isnan()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_the_same_run_gives_the_same_bits(workers: int) -> None:
+    torch.set_num_threads(workers)
+    case = Case(rows=700, catalogue=2100, levels=(50, 20, 7))
+    runs = [loss_and_gradients(case.logits(), case.targets(), torch.ones(case.rows), torch.float32) for _ in range(4)]
+    assert torch.get_num_threads() == workers
+    for run in runs[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_the_number_of_threads_changes_rounding_only(workers: int) -> None:
+    torch.set_num_threads(workers)
+    case = Case(rows=700, levels=(50, 7))
+    assert_same(case.logits(), case.targets(), torch.ones(case.rows))
+
+
+def test_without_gradients_only_the_loss_is_made() -> None:
+    case = Case(rows=300, levels=(20, 5))
+    logits, targets, weights = case.logits(), case.targets(), torch.rand(case.rows)
+    expected = loss_and_gradients(logits, targets, weights, torch.float32)[0]
+    loss = cross_entropy(logits, targets, weights)
+    assert not loss.requires_grad
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)
+    with torch.inference_mode():
+        torch.testing.assert_close(cross_entropy(logits, targets, weights), loss, rtol=0, atol=0)
+
+
+def test_threads_run_in_inference_mode_too() -> None:
+    torch.set_num_threads(2)
+    case = Case(rows=300)
+    with torch.inference_mode():
+        assert cross_entropy(case.logits(), case.targets(), torch.ones(case.rows)).isfinite()
+
+
+def test_the_switch_keeps_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(native.SWITCH, "0")
+    assert native.mode() is None
+    monkeypatch.setenv(native.SWITCH, "perhaps")
+    with pytest.raises(ValueError, match="ABACA_NATIVE='perhaps'"):
+        native.mode()
+
+
+@pytest.mark.parametrize("target", [-1, 1003])
+def test_a_target_outside_the_catalogue_is_refused(target: int) -> None:
+    case = Case()
+    with pytest.raises(ValueError, match="targets"):
+        cross_entropy(case.logits(), torch.full((case.rows,), target), torch.ones(case.rows))

@@ -1,0 +1,135 @@
+import dataclasses
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from abaca.baselines import MostRecent, Popularity
+from abaca.evaluation import Comparison, compare, evaluate
+from abaca.metrics import Estimate
+from abaca.study.cases import make_cases
+from abaca.study.figures import colour, readme_figure
+from abaca.study.groceries import synthetic
+from abaca.study.report import Findings, next_commands, report, verdict
+from abaca.study.statistics import choose_users, repeat_curves
+from study.samples import sequences_of
+
+BAD = "<script>alert('&\"x')</script>"
+HISTORIES = {
+    "loyal": f"{BAD} {BAD} {BAD} {BAD} {BAD}",
+    "<i>wanders": "a b c d e",
+    "between": f"{BAD} a {BAD} b {BAD}",
+}
+VOID = {"meta", "line", "circle", "polyline", "br"}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    sequences = sequences_of(HISTORIES, tmp_path_factory.mktemp("report"))
+    results = [evaluate(make().fit(sequences), sequences) for make in (Popularity, MostRecent)]
+    return Findings(
+        source=dataclasses.replace(synthetic(10, 20, 8), citation="A <cite>", link="https://example.org/?a=1&b=2"),
+        sequences=sequences,
+        curves=repeat_curves(sequences, fewest=1),
+        results=results,
+        comparisons=[compare(results[1], results[0])],
+        records={"most recent": [{"epoch": 0, "ndcg@10": 0.1}, {"epoch": 1, "ndcg@10": 0.2}]},
+        settings={"epochs": "2 < 3"},
+        cases=make_cases(sequences, choose_users(sequences, sequences.test, 4), results),
+    )
+
+
+class Tags(HTMLParser):
+    """Checks that tags close in order, and collects them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_well_formed_and_loads_nothing(found: Findings) -> None:
+    tags = Tags()
+    tags.feed(report(found))
+    assert tags.open == []
+    names = {name for name, _ in tags.seen}
+    assert not names & {"script", "img", "link", "iframe", "object", "i"}
+    assert [attrs["href"] for _, attrs in tags.seen if "href" in attrs] == ["https://example.org/?a=1&b=2"]
+    assert not any("src" in attrs for _, attrs in tags.seen)
+    assert "url(" not in report(found)
+    assert "@import" not in report(found)
+
+
+def test_every_name_is_escaped(found: Findings) -> None:
+    page = report(found)
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(&#x27;&amp;&quot;x&#x27;)&lt;/script&gt;" in page
+    assert "&lt;i&gt;wanders" in page
+    assert "A &lt;cite&gt;" in page
+
+
+def test_the_page_has_its_sections_figures_and_rows(found: Findings) -> None:
+    page = report(found)
+    titles = re.findall(r"<h2>(.*?)</h2>", page)
+    assert titles[0] == "The data"
+    assert {"The results", "Three users", "How it was trained", "Go on"} <= set(titles)
+    assert page.count("<svg") == 4
+    assert re.findall(r"<tr.*?><th>(.*?)</th>", page)[1:] == ["popularity", "most recent"]
+    value = found.results[1].mean("ndcg@10")
+    assert f"{value:.4f}" in page
+
+
+def test_cases_by_hand(found: Findings) -> None:
+    cases = {case.kind: case for case in found.cases}
+    loyal = cases["copy"]
+    assert (loyal.user, loyal.length, loyal.share) == ("loyal", 4, 0.75)
+    assert [pick.repeat for pick in loyal.latest] == [False, True, True, True]
+    assert loyal.target.name == BAD
+    assert loyal.target.repeat
+    first = loyal.lists["most recent"][0]
+    assert (first.name, first.repeat, first.true) == (BAD, True, True)
+    assert loyal.ranks["most recent"] == 1
+    assert not cases["explore"].target.repeat
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(0.1, 0.3, "a is ahead of b"), (-0.3, -0.1, "a is behind b"), (-0.1, 0.1, "a cannot be told from b")],
+)
+def test_a_verdict_claims_no_more_than_its_interval(low: float, high: float, said: str) -> None:
+    test = Comparison("a", "b", "ndcg@10", "all", 9, Estimate((low + high) / 2, low, high), 0.0001)
+    assert verdict(test).startswith(said)
+    assert "p < 0.001" in verdict(test)
+
+
+def test_next_commands_quote_ids(found: Findings) -> None:
+    assert next_commands("demo/cpr", found.sequences)[0].startswith("abaca recommend demo/cpr '<script>")
+
+
+def test_the_readme_figure_stands_alone(found: Findings) -> None:
+    svg = readme_figure(found.results, "a <title>")
+    assert svg.startswith("<svg xmlns=")
+    assert "<style>" in svg
+    assert "a &lt;title&gt;" in svg
+    assert "most recent" in svg
+
+
+def test_a_ranker_has_one_colour() -> None:
+    names = ["softmax+CPR:100+Mi", "softmax", "softmax+nodup", "popularity"]
+    assert [colour(name) for name in names] == ["s0", "s1", "s2", "s3"]
+
+
+def test_findings_name_the_trained_models(found: Findings, tmp_path: Path) -> None:
+    assert [model.name for model in found.models] == ["most recent"]

@@ -1,0 +1,252 @@
+"""Each baseline's order on a log that one can check by hand, and its ranks against a plain sort."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from abaca import baselines
+from abaca.baselines import (
+    BASELINES,
+    Baseline,
+    MostRecent,
+    PersonalFrequency,
+    Popularity,
+    SequentialRules,
+    training_rows,
+)
+from abaca.data.catalogue import Catalogue
+from abaca.data.sequences import Sequences, Targets
+from abaca.evaluation import evaluate, table
+
+Rows = Sequence[Sequence[int]]
+
+
+class Given(Sequences):
+    """Sequences written out: training sees all but the last two items of a user."""
+
+    def __init__(self, rows: Rows, catalogue: int) -> None:
+        self.path = Path("given")
+        self.items = np.concatenate([np.array(row, dtype=np.int32) for row in rows])
+        self.offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+        self.train_end = np.maximum(self.offsets[1:] - 2, self.offsets[:-1])
+        users = np.arange(len(rows))
+        self.test, self.valid = (Targets(users, self.offsets[1:] - back) for back in (1, 2))
+        self.catalogue = Catalogue(list(range(catalogue)), catalogue)
+
+
+def trained(rows: Rows, catalogue: int) -> Given:
+    """Sequences whose training rows are the rows given; two more items follow that training must not see."""
+    return Given([[*row, 5, 5] for row in rows], catalogue)
+
+
+# training counts: 0 ×4, 1 ×3, 2 ×2, 3 ×2, 4 ×1, 5 ×0
+LOG = [[0, 1, 0, 2], [0, 1, 3], [2, 0, 3, 1, 4]]
+
+
+def answer(baseline: Baseline, history: Sequence[int], n: int = 6) -> tuple[list[int], list[int]]:
+    """The rank of each item after a history, and the best n."""
+    catalogue = len(baseline.popularity.counts)
+    ranked = baseline.rank([np.array(history, dtype=np.int32)] * catalogue, np.arange(catalogue), n)
+    assert np.isnan(ranked.repeat_probability).all()
+    assert (ranked.top == ranked.top[0]).all()
+    assert ranked.top.dtype == np.int32
+    return ranked.rank.tolist(), ranked.top[0].tolist()
+
+
+def test_training_rows_end_where_training_does() -> None:
+    rows = training_rows(Given([[0, 1, 2, 3], [4, 5], [6, 7, 8]], 9))
+    assert rows.items.tolist() == [0, 1, 6]
+    assert rows.ends.tolist() == [2, 2, 3]
+
+
+def test_popularity_by_hand() -> None:
+    ranks, top = answer(Popularity().fit(trained(LOG, 6)), [4])
+    assert ranks == [1, 2, 4, 4, 5, 6]  # 2 and 3 tie: each counts the other
+    assert top == [0, 1, 2, 3, 4, 5]
+
+
+def test_popularity_does_not_rest_on_the_item_order() -> None:
+    ranks, top = answer(Popularity().fit(trained([[3, 3, 3, 1]], 6)), [])
+    assert ranks == [6, 2, 6, 1, 6, 6]
+    assert top == [3, 1, 0, 2, 4, 5]
+
+
+def test_equal_counts_earn_nothing() -> None:
+    found = evaluate(Popularity().fit(trained([[*range(20)]], 20)), Given([[0, 1, 2], [3, 3, 3]], 20))
+    assert found.rank.tolist() == [20, 20]
+    assert found.mean("hr@10") == 0
+
+
+def test_most_recent_by_hand() -> None:
+    ranks, top = answer(MostRecent().fit(trained(LOG, 6)), [4, 2, 5, 2, 4])
+    assert top == [4, 2, 5, 0, 1, 3]
+    assert ranks == [4, 5, 2, 6, 1, 3]
+    assert answer(MostRecent().fit(trained(LOG, 6)), [])[0] == [1, 2, 4, 4, 5, 6]
+
+
+def test_personal_frequency_by_hand() -> None:
+    ranks, top = answer(PersonalFrequency().fit(trained(LOG, 6)), [4, 4, 2, 5, 2, 3])
+    assert top == [2, 4, 3, 5, 0, 1]  # 2 and 4 twice, 2 later; 3 after 5
+    assert ranks == [5, 6, 1, 3, 2, 4]
+
+
+def test_new_items_tie_after_the_history() -> None:
+    ranks, _ = answer(MostRecent().fit(trained(LOG, 6)), [4])
+    assert ranks == [2, 3, 5, 5, 1, 6]
+
+
+def test_first_order_rules_by_hand() -> None:
+    rules = SequentialRules().fit(trained(LOG, 6))
+    ranks, top = answer(rules, [3, 0])  # after 0: 1 twice, 2 once, 3 once
+    assert top == [1, 2, 3, 0, 4, 5]
+    assert ranks == [4, 1, 3, 3, 5, 6]  # 2 and 3 tie in count and in popularity
+    ranks, top = answer(rules, [1])  # after 1: 0, 3 and 4 once each; ties by popularity
+    assert top == [0, 3, 4, 1, 2, 5]
+    assert ranks == [1, 4, 5, 2, 3, 6]
+    assert answer(rules, [5])[1] == answer(rules, [])[1] == [0, 1, 2, 3, 4, 5]  # no rule: popularity
+
+
+def test_rules_learn_that_an_item_follows_itself() -> None:
+    rules = SequentialRules().fit(trained([[0, 1, 1, 1, 0]], 6))
+    assert answer(rules, [1])[1][:2] == [1, 0]
+
+
+def test_rules_do_not_cross_users_and_see_training_rows_only() -> None:
+    rules = SequentialRules(decay="quotient").fit(Given([[0, 1, 2, 3], [4, 5, 2, 3]], 6))
+    assert rules.followers.tolist() == [1, 5]
+    assert rules.starts.tolist() == [0, 1, 1, 1, 1, 2, 2]
+    assert rules.strengths.tolist() == [1.0, 1.0]
+
+
+def strengths(rules: SequentialRules, source: int) -> dict[int, float]:
+    """The rules of one item, strongest first."""
+    at = slice(rules.starts[source], rules.starts[source + 1])
+    return dict(zip(rules.followers[at].tolist(), rules.strengths[at].tolist(), strict=True))
+
+
+def test_decayed_rules_by_hand() -> None:
+    rules = SequentialRules(decay="quotient", window=3).fit(trained([[0, 1, 2, 3], [0, 3, 1]], 6))
+    assert strengths(rules, 0) == pytest.approx({1: 1 + 1 / 2, 3: 1 / 3 + 1, 2: 1 / 2})
+    assert strengths(rules, 1) == pytest.approx({2: 1, 3: 1 / 2})
+    assert strengths(rules, 3) == {1: 1}
+    ranks, top = answer(rules, [3, 0, 1])
+    # 1 at distance 1: 2 +1, 3 +1/2; 0 at distance 2: 1 +3/4, 3 +2/3, 2 +1/4; 3 at distance 3: 1 +1/3
+    assert top[:3] == [2, 3, 1]  # 1.25, 1.17, 1.08
+    assert ranks[1:4] == [3, 1, 2]
+
+
+def test_equal_sums_tie_in_whichever_order_they_were_added() -> None:
+    rules = SequentialRules(decay="quotient", window=3).fit(trained([[0, 1, 2, 3, 4]], 6))
+    rules.starts = np.array([0, 2, 4, 6, 6, 6, 6])
+    rules.followers = np.array([3, 4] * 3, dtype=np.int32)
+    rules.strengths = np.array([0.1, 0.2, 0.1, 0.1, 0.9, 0.6])
+    first, second = np.add.reduceat([0.1, 1 / 2 * 0.1, 1 / 3 * 0.9, 0.2, 1 / 2 * 0.1, 1 / 3 * 0.6], [0, 3])
+    assert first != second  # 0.45 twice, but for the last bit
+    assert answer(rules, [2, 1, 0])[0][3:5] == [2, 2]
+
+
+def test_linear_decay_by_hand() -> None:
+    rules = SequentialRules(decay="linear", window=4).fit(trained([[0, 1, 2, 3, 4, 5]], 6))
+    assert strengths(rules, 0) == {1: 1.0, 2: 0.75, 3: 0.5, 4: 0.25}
+
+
+def test_strongest_rules_are_kept() -> None:
+    rules = SequentialRules(rules=2).fit(trained([[0, 1, 0, 2, 0, 2, 0, 3, 0, 4, 4]], 6))
+    assert strengths(rules, 0) == {2: 2, 4: 1}  # 1, 3 and 4 once; 4 is the most popular of them
+
+
+def test_rules_counted_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    log = trained([random.integers(30, size=size).tolist() for size in random.integers(1, 40, size=50)], 30)
+    whole = SequentialRules(decay="quotient").fit(log)
+    monkeypatch.setattr(baselines, "_PAIRS", 700)
+    blocks = SequentialRules(decay="quotient").fit(log)
+    assert len(list(blocks._pair_blocks(training_rows(log)))) > 5
+    assert np.array_equal(whole.starts, blocks.starts)
+    assert np.array_equal(whole.followers, blocks.followers)
+    assert np.array_equal(whole.strengths, blocks.strengths)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_histories_answered_in_blocks_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(1)
+    baseline = BASELINES[name]().fit(trained(LOG, 6))
+    histories = [random.integers(6, size=size) for size in random.integers(0, 8, size=20)]
+    targets = random.integers(6, size=20)
+    whole = baseline.rank(histories, targets, 3)
+    monkeypatch.setattr(baselines, "_ROWS", 7)
+    blocks = baseline.rank(histories, targets, 3)
+    assert np.array_equal(whole.rank, blocks.rank)
+    assert np.array_equal(whole.top, blocks.top)
+    assert baseline.rank([], np.zeros(0, np.int64), 3).top.shape == (0, 3)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_edges_of_every_baseline(name: str) -> None:
+    baseline = BASELINES[name]().fit(trained(LOG, 6))
+    assert baseline.name == name
+    ranked = baseline.rank([np.array([1, 2]), np.zeros(0, int)], np.array([6, 9]), 8)
+    assert ranked.rank.tolist() == [7, 7]  # cold
+    assert (ranked.top[:, 6:] == -1).all()
+    assert np.sort(ranked.top[:, :6], axis=1).tolist() == [[*range(6)]] * 2
+    untrained = BASELINES[name]().fit(Given([[0, 1], [2, 3]], 6))  # no training row at all
+    assert answer(untrained, [])[0] == [6] * 6
+
+
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(ValueError, match="got decay 'log'"):
+        SequentialRules(decay="log")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="got window 0"):
+        SequentialRules(window=0)
+
+
+def plain_scores(name: str, rows: Rows, history: Sequence[int], catalogue: int) -> list[tuple[float, ...]]:
+    """Each item's score, tie-breaks after it, in loops that read like the definitions."""
+    popular = [sum(row.count(x) for row in map(list, rows)) for x in range(catalogue)]
+    latest = {x: place for place, x in enumerate(history, start=1)}
+    if name == "popularity":
+        return [(count,) for count in popular]
+    if name == "most recent":
+        return [(latest.get(x, 0), popular[x]) for x in range(catalogue)]
+    if name == "personal frequency":
+        return [(list(history).count(x), latest.get(x, 0), popular[x]) for x in range(catalogue)]
+    window = 1 if name == "sequential rules" else 10
+    scores = [0.0] * catalogue
+    for distance, source in enumerate(reversed(history[-window:]), start=1):
+        for row in rows:
+            for i, before in enumerate(row):
+                for j in range(i + 1, min(i + window, len(row) - 1) + 1):
+                    scores[row[j]] += (before == source) / distance / (j - i)
+    return [(round(scores[x], 6), popular[x]) for x in range(catalogue)]
+
+
+item = st.integers(0, 5)
+
+
+@given(
+    rows=st.lists(st.lists(item, max_size=12), min_size=1, max_size=6),
+    history=st.lists(item, max_size=14),
+    n=st.integers(1, 8),
+)
+@pytest.mark.parametrize("name", BASELINES)
+def test_rank_and_top_equal_a_plain_sort(name: str, rows: Rows, history: Sequence[int], n: int) -> None:
+    ranks, top = answer(BASELINES[name]().fit(trained(rows, 6)), history, n)
+    scores = plain_scores(name, rows, history, 6)
+    assert ranks == [sum(other >= score for other in scores) for score in scores]
+    best = sorted(range(6), key=lambda x: ([-part for part in scores[x]], x))
+    assert top == (best + [-1] * n)[:n]
+
+
+def test_baselines_know_what_they_should_in_one_table() -> None:
+    repeaters = Given([[x, y, x, y, x, y, x] for x in range(12) for y in range(12) if x != y], 12)
+    rows = {
+        row["ranker"]: row
+        for row in table([evaluate(make().fit(repeaters), repeaters, cutoffs=(2,)) for make in BASELINES.values()])
+    }
+    assert list(rows) == list(BASELINES)
+    assert rows["personal frequency"]["hr@2 all"] == rows["most recent"]["hr@2 all"] == 1.0
+    assert rows["popularity"]["hr@2 all"] == 0.0

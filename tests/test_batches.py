@@ -1,0 +1,196 @@
+"""Windows and batches: every training target once, in an order that (seed, epoch) decides."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from abaca.data.batches import Batch, Epochs, draw_windows, history_batches, make_batch, order_batches
+from abaca.types import PAD
+
+LENGTHS = st.lists(st.integers(0, 40), max_size=12)
+
+
+def epochs(lengths: Sequence[int], targets: int, overlap: int, batch_targets: int = 20, seed: int = 0) -> Epochs:
+    """Users of these lengths; each row is its own item, so that an item says where it stands."""
+    ends = np.cumsum(np.array(lengths, dtype=np.int64))
+    begins = ends - np.array(lengths, dtype=np.int64)
+    items = np.arange(ends[-1] if len(ends) else 0, dtype=np.int32)
+    return Epochs(items, begins, ends, targets, overlap, batch_targets, seed)
+
+
+def trained(batches: Sequence[Batch]) -> list[int]:
+    return sorted(int(item) for batch in batches for item in batch.targets.flat if item != PAD)
+
+
+def equal(one: Batch, other: Batch) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@given(LENGTHS, st.integers(1, 12), st.integers(0, 12), st.integers(1, 50), st.integers(0, 3))
+def test_every_target_once_per_epoch(lengths: list[int], targets: int, overlap: int, size: int, epoch: int) -> None:
+    made = epochs(lengths, targets, overlap, size)
+    wanted = [row for b, e in zip(made.begin, made.end, strict=True) for row in range(b + 1, e)]
+    batches = list(made.batches(epoch))
+    assert trained(batches) == wanted
+    assert made.steps(epoch) == len(batches)
+
+
+@given(LENGTHS, st.integers(1, 12), st.integers(0, 12))
+def test_windows_keep_to_their_sizes(lengths: list[int], targets: int, overlap: int) -> None:
+    made = epochs(lengths, targets, overlap)
+    for batch in made.batches(0):
+        for items, positions, wanted in zip(*batch, strict=True):
+            places = positions[positions != PAD]
+            inputs = items[items != PAD]
+            assert 1 <= len(places) <= targets
+            assert places[0] <= overlap  # leading inputs without loss
+            assert places.tolist() == list(range(places[0], len(inputs)))  # from there on every input has a target
+            assert inputs.tolist() == list(range(inputs[0], inputs[0] + len(inputs)))
+            assert wanted[wanted != PAD].tolist() == (items[places] + 1).tolist()
+            user = np.searchsorted(made.end, inputs[0], side="right")
+            assert made.begin[user] <= inputs[0] <= inputs[-1] + 1 < made.end[user]
+            assert places[0] == overlap or inputs[0] == made.begin[user]  # fewer only where the history begins
+
+
+def test_the_papers_protocol_shows_each_target_its_50_latest_items() -> None:
+    made = epochs([120, 30], targets=1, overlap=49)
+    seen = {}
+    for batch in made.batches(0):
+        for items, positions, targets in zip(*batch, strict=True):
+            assert positions.tolist() == [(items != PAD).sum() - 1]
+            seen[int(targets[0])] = items[items != PAD].tolist()
+    assert len(seen) == 119 + 29
+    for target, inputs in seen.items():
+        begin = 0 if target < 120 else 120
+        assert inputs == list(range(max(begin, target - 50), target))
+
+
+def test_a_target_beyond_the_first_of_its_window_sees_all_between() -> None:
+    made = epochs([30], targets=7, overlap=3)
+    windows = draw_windows(made.begin, made.end, 7, 3, np.random.default_rng(0))
+    assert windows.end[:-1].tolist() == windows.first[1:].tolist()
+    assert windows.start.tolist() == np.maximum(0, windows.first - 4).tolist()
+
+
+def test_boundaries_are_redrawn_each_epoch() -> None:
+    made = epochs([100], targets=10, overlap=0)
+
+    def boundaries(epoch: int) -> tuple[int, ...]:
+        return tuple(sorted(int(row[0]) for batch in made.batches(epoch) for row in batch.targets))
+
+    drawn = {boundaries(epoch) for epoch in range(40)}
+    assert len(drawn) == 10  # every offset of a cut into tens turns up
+    assert all(np.diff(found).max() <= 10 for found in drawn)
+
+
+def test_a_history_that_fits_one_window_is_not_cut() -> None:
+    made = epochs([11, 5, 2], targets=10, overlap=0)
+    for epoch in range(5):
+        assert sorted(len(row[row != PAD]) for batch in made.batches(epoch) for row in batch.targets) == [1, 4, 10]
+
+
+def test_the_order_is_a_function_of_seed_and_epoch() -> None:
+    lengths = [5, 30, 17, 9, 40, 3] * 4
+    one, again = epochs(lengths, 6, 4, seed=3), epochs(lengths, 6, 4, seed=3)
+    assert len(list(one.batches(5))) > 10
+    list(one.batches(0))  # reading another epoch first changes nothing
+    assert all(equal(a, b) for a, b in zip(one.batches(2), again.batches(2), strict=True))
+    first, other_epoch, other_seed = (
+        [batch.targets.tolist() for batch in made.batches(epoch)]
+        for made, epoch in ((one, 2), (one, 3), (epochs(lengths, 6, 4, seed=4), 2))
+    )
+    assert first != other_epoch
+    assert first != other_seed
+
+
+@given(st.integers(0, 40))
+def test_skip_goes_on_at_the_same_batch(skip: int) -> None:
+    made = epochs([5, 30, 17, 9, 40, 3] * 4, 6, 4)
+    whole = list(made.batches(1))
+    rest = list(made.batches(1, skip=skip))
+    assert len(rest) == max(0, len(whole) - skip)
+    assert all(equal(a, b) for a, b in zip(whole[skip:], rest, strict=True))
+
+
+def test_a_batch_holds_about_as_many_targets_as_asked() -> None:
+    made = epochs([26] * 100, targets=10, overlap=5, batch_targets=60)
+    sizes = [int((batch.targets != PAD).sum()) for batch in made.batches(0)]
+    assert max(sizes) < 60 + 10  # less than one window more
+    assert np.mean(sizes) > 50
+
+
+def test_short_histories_waste_little_padding() -> None:
+    """Lengths from 3 to 51, most of them short: under 8 % of what goes through the encoder is padding."""
+    lengths = np.minimum(np.random.default_rng(0).geometric(0.1, 5000) + 2, 51)
+    made = epochs(lengths.tolist(), targets=50, overlap=0, batch_targets=800)
+    cells = sum(batch.items.size for batch in made.batches(0))
+    padding = sum(int((batch.items == PAD).sum()) for batch in made.batches(0))
+    assert padding / cells < 0.08
+    unsorted = 1 - (lengths - 1).mean() / 50  # what windows of mixed lengths would waste
+    assert unsorted > 0.7
+
+
+def test_lengths_are_mixed_over_the_epoch() -> None:
+    """Sorting by length must not make an epoch go from short to long."""
+    lengths = np.random.default_rng(0).integers(3, 51, 4000)
+    made = epochs(lengths.tolist(), targets=50, overlap=0, batch_targets=400)
+    widths = np.array([batch.items.shape[1] for batch in made.batches(0)])
+    assert abs(np.corrcoef(np.arange(len(widths)), widths)[0, 1]) < 0.2
+
+
+def test_golden_batch() -> None:
+    """Users 7 8 7 9 and 3 4: one window each, the shorter one padded."""
+    items = np.array([7, 8, 7, 9, 3, 4], dtype=np.int32)
+    windows = draw_windows(np.array([0, 4]), np.array([4, 6]), 3, 2, np.random.default_rng(0))
+    batch = make_batch(items, windows)
+    assert batch.items.tolist() == [[7, 8, 7], [3, PAD, PAD]]
+    assert batch.positions.tolist() == [[0, 1, 2], [0, PAD, PAD]]
+    assert batch.targets.tolist() == [[8, 7, 9], [4, PAD, PAD]]
+    assert [part.dtype for part in batch] == [np.int64] * 3
+
+
+def test_golden_overlap() -> None:
+    """Of 1 … 6 with t = 2, m = 1 and the first window of one target: 2 · 3 4 · 5 6."""
+    rng = np.random.default_rng(next(s for s in range(99) if np.random.default_rng(s).integers(1, 3) == 1))
+    windows = draw_windows(np.array([0]), np.array([6]), 2, 1, rng)
+    batch = make_batch(np.arange(1, 7, dtype=np.int32), windows)
+    assert batch.items.tolist() == [[1, PAD, PAD], [1, 2, 3], [3, 4, 5]]
+    assert batch.positions.tolist() == [[0, PAD], [1, 2], [1, 2]]
+    assert batch.targets.tolist() == [[2, PAD], [3, 4], [5, 6]]
+
+
+@pytest.mark.parametrize("lengths", [[], [0], [1, 1, 0]])
+def test_nothing_to_train_on_is_no_batch(lengths: list[int]) -> None:
+    assert list(epochs(lengths, 5, 5).batches(0)) == []
+    empty = draw_windows(np.empty(0, np.int64), np.empty(0, np.int64), 5, 5, np.random.default_rng(0))
+    assert order_batches(empty, 10, np.random.default_rng(0)) == []
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=9), max_size=12), st.integers(1, 6), st.integers(1, 5))
+def test_history_batches_hold_the_latest_items_of_each_history(
+    histories: list[list[int]], window: int, size: int
+) -> None:
+    answered = {}
+    for numbers, items, positions in history_batches([np.array(h) for h in histories], window, size):
+        assert 1 <= len(numbers) <= size
+        for number, row, position in zip(numbers.tolist(), items, positions, strict=True):
+            answered[number] = row[: position[0] + 1].tolist()
+            assert (row[position[0] + 1 :] == PAD).all()
+    assert answered == {number: history[-window:] for number, history in enumerate(histories)}
+
+
+def test_history_batches_put_equal_lengths_together() -> None:
+    histories = [np.zeros(length, dtype=np.int64) for length in [9, 2, 9, 2, 5, 5]]
+    batches = [items.shape for _, items, _ in history_batches(histories, 50, 2)]
+    assert batches == [(2, 2), (2, 5), (2, 9)]
+
+
+def test_an_empty_history_has_no_position() -> None:
+    ((numbers, items, positions),) = history_batches([np.empty(0, dtype=np.int64)], 5, 4)
+    assert numbers.tolist() == [0]
+    assert items.tolist() == [[PAD]]
+    assert positions.tolist() == [[PAD]]
+    assert list(history_batches([], 5, 4)) == []

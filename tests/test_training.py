@@ -1,0 +1,462 @@
+"""The training loop: seeds, options, schedules, early stopping, and resuming to the bit."""
+
+import dataclasses
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from abaca.checkpoint import RECORD, STATE, Record, save_state
+from abaca.data.log import read_log
+from abaca.data.prepare import PrepareOptions, prepare
+from abaca.data.sequences import Sequences
+from abaca.data.synthetic import write_synthetic
+from abaca.errors import ModelError, SequencesError, SpecError
+from abaca.nn.model import make_model
+from abaca.recommender import Recommender
+from abaca.training import Step, Trainer, TrainingOptions, Watch, swapped
+
+QUICK = TrainingOptions(epochs=3, lr=0.02, warmup=4, batch_targets=100, targets=5, overlap=4, window=8, patience=0)
+
+
+class Run(NamedTuple):
+    weights: dict[str, Tensor]
+    records: list[Record]
+    trainer: Trainer
+
+    @property
+    def figures(self) -> list[Record]:
+        """The record without its times."""
+        return [{key: record[key] for key in record if "seconds" not in key} for record in self.records]
+
+
+class Cut(Exception):
+    """The run ends here, as if the machine had gone."""
+
+
+class CutAt(Watch):
+    """Saves the state after a step, then stops the run at another."""
+
+    def __init__(self, trainer: Trainer, folder: Path, save_at: int, cut_at: int) -> None:
+        self.trainer, self.folder, self.save_at, self.cut_at = trainer, folder, save_at, cut_at
+
+    def step(self, step: Step) -> None:
+        taken = self.trainer.progress["taken"]
+        if taken == self.save_at:
+            save_state(self.folder, self.trainer.state(), self.trainer.progress)
+        if taken == self.cut_at:
+            raise Cut
+
+
+def trainer_for(sequences: Sequences, options: TrainingOptions, output: str = "softmax+CPR:5", **more: Any) -> Trainer:
+    """A fresh model that drops out, so that the state of the random numbers matters."""
+    torch.manual_seed(options.seed)
+    model = make_model("gru4rec", output, sequences.catalogue.size, dim=8, hidden=8, dropout=0.2)
+    return Trainer(model, sequences, options, **more)
+
+
+def finish(trainer: Trainer, watch: Watch | None = None) -> Run:
+    trainer.run(watch or Watch())
+    weights = {name: weight.detach().clone() for name, weight in trainer.weights.items()}
+    return Run(weights, trainer.progress["records"], trainer)
+
+
+def train(sequences: Sequences, options: TrainingOptions = QUICK, **more: Any) -> Run:
+    return finish(trainer_for(sequences, options, **more))
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_loss_goes_down(small: Sequences) -> None:
+    records = train(small).records
+    losses = [record["loss"] for record in records]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[0] < math.log(40) + 0.1  # where a fresh model begins: all 40 items alike
+    assert losses[-1] < losses[0] - 0.3
+    assert [record["targets"] for record in records] == [small.training_targets] * QUICK.epochs
+
+
+def test_same_seed_same_weights_other_seed_other_weights(small: Sequences) -> None:
+    torch.manual_seed(123)
+    one = train(small)
+    torch.manual_seed(456)
+    assert same(one.weights, train(small).weights)
+    assert one.figures == train(small).figures
+    assert not same(one.weights, train(small, dataclasses.replace(QUICK, seed=1)).weights)
+
+
+OTHER: dict[str, Any] = {
+    "epochs": 4, "lr": 0.01, "schedule": "constant", "warmup": 9, "batch_targets": 60, "targets": 7, "overlap": 2,
+    "window": 3, "weight_decay": 0.1, "clip": 0.1, "average": 0.9, "stop_after": 2, "patience": 1, "metric": "mrr@5",
+    "seed": 7,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(TrainingOptions)])
+def test_every_option_changes_something(small: Sequences, field: str, tmp_path: Path) -> None:
+    if field == "checkpoint_minutes":  # changes when the state is saved and must change nothing else
+        often, never = (dataclasses.replace(QUICK, checkpoint_minutes=minutes) for minutes in (0.0, 9.0))
+        assert saves(small, often, tmp_path) > saves(small, never, tmp_path) == QUICK.epochs
+        assert same(train(small, often).weights, train(small, never).weights)
+        return
+    before = dataclasses.replace(QUICK, epochs=8, lr=0.05) if field == "patience" else QUICK
+    one, other = train(small, before), train(small, dataclasses.replace(before, **{field: OTHER[field]}))
+    assert one.figures != other.figures
+
+
+def saves(sequences: Sequences, options: TrainingOptions, folder: Path) -> int:
+    """How often a run writes its state."""
+    written = 0
+    trainer = trainer_for(sequences, options)
+    state = trainer.state
+
+    def counted() -> dict[str, Tensor]:
+        nonlocal written
+        written += 1
+        return state()
+
+    trainer.state = counted  # type: ignore[method-assign]
+    trainer.run(Watch(), folder)
+    return written
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("schedule", "cosin", "not one of cosine, linear, constant"),
+        ("epochs", 0, "epochs must be above 0"),
+        ("lr", -1.0, "lr must be above 0"),
+        ("batch_targets", 0, "batch_targets must be above 0"),
+        ("targets", 0, "targets must be above 0"),
+        ("window", 0, "window must be above 0"),
+        ("overlap", -1, "overlap must not be negative"),
+        ("warmup", -1, "warmup must not be negative"),
+        ("clip", -0.1, "clip must not be negative"),
+        ("weight_decay", -0.1, "weight_decay must not be negative"),
+        ("patience", -1, "patience must not be negative"),
+        ("stop_after", -1, "stop_after must not be negative"),
+        ("checkpoint_minutes", -1.0, "checkpoint_minutes must not be negative"),
+        ("average", 1.0, r"average must be in \[0, 1\)"),
+        ("metric", "ndcg", "not like ndcg@10"),
+        ("metric", "ndcg@0", "not like ndcg@10"),
+        ("metric", "recall@5", "not like ndcg@10"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(field: str, value: Any, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        TrainingOptions(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", [1 / 4, 2 / 4, 3 / 4, 1, 1, 1, 1, 1]),
+        ("linear", [1 / 4 * 1, 2 / 4 * 7 / 8, 3 / 4 * 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]),
+        (
+            "cosine",
+            [min(1, (k + 1) / 4) * (1 + math.cos(math.pi * k / 8)) / 2 for k in range(8)],
+        ),
+    ],
+)
+def test_schedules_by_hand(small: Sequences, schedule: str, expected: list[float]) -> None:
+    """Eight steps in two epochs, four of them warm-up; after them the rate is at its end."""
+    options = dataclasses.replace(QUICK, epochs=2, batch_targets=174, schedule=schedule, lr=0.5)
+    trainer = trainer_for(small, options)
+    assert trainer.steps_per_epoch == 4
+    used: list[float] = []
+
+    class Rates(Watch):
+        def step(self, step: Step) -> None:
+            used.append(trainer.optimizer.param_groups[0]["lr"])
+
+    run = finish(trainer, Rates())
+    assert used == pytest.approx([0.5 * rate for rate in expected])
+    assert run.records[-1]["lr"] == pytest.approx(0.5 if schedule == "constant" else 0)
+
+
+def test_without_warmup_the_first_step_has_the_whole_rate(small: Sequences) -> None:
+    trainer = trainer_for(small, dataclasses.replace(QUICK, warmup=0))
+    assert trainer._rate() == 1
+
+
+def test_early_stopping_keeps_the_best_weights(small: Sequences) -> None:
+    options = dataclasses.replace(QUICK, epochs=12, lr=0.1, patience=2, schedule="constant")
+    trainer = trainer_for(small, options)
+    after: list[dict[str, Tensor]] = []
+
+    class Keep(Watch):
+        def epoch(self, record: Record) -> None:
+            after.append({name: weight.detach().clone() for name, weight in trainer.weights.items()})
+
+    run = finish(trainer, Keep())
+    figures = [record["ndcg@10"] for record in run.records]
+    best = figures.index(max(figures))
+    assert len(figures) == best + 1 + 2 < 12
+    assert trainer.progress["best_epoch"] == best
+    assert trainer.progress["best"] == max(figures)
+    assert same(run.weights, after[best])
+    assert not same(run.weights, after[-1])
+    assert not trainer.model.training
+
+
+def test_without_patience_training_goes_to_the_end_and_keeps_the_best(small: Sequences) -> None:
+    run = train(small, dataclasses.replace(QUICK, epochs=6, lr=0.1, patience=0))
+    figures = [record["ndcg@10"] for record in run.records]
+    assert len(figures) == 6
+    assert run.trainer.progress["best_epoch"] == figures.index(max(figures))
+
+
+def test_stop_after_cuts_the_schedule_short(small: Sequences) -> None:
+    whole = train(small)
+    short = train(small, dataclasses.replace(QUICK, stop_after=2))
+    assert short.figures == whole.figures[:2]
+    assert short.records[-1]["lr"] > 0
+    assert len(train(small, dataclasses.replace(QUICK, stop_after=9)).records) == QUICK.epochs
+
+
+def test_clipping_bounds_the_gradient(small: Sequences) -> None:
+    trainer = trainer_for(small, dataclasses.replace(QUICK, clip=0.01))
+    norms: list[float] = []
+
+    class Norms(Watch):
+        def step(self, step: Step) -> None:
+            gradients = [weight.grad for weight in trainer.weights.values()]
+            assert all(gradient is not None for gradient in gradients)
+            norms.append(float(torch.stack([g.norm() for g in gradients if g is not None]).norm()))
+
+    finish(trainer, Norms())
+    assert max(norms) <= 0.01 * 1.001
+
+
+def test_the_running_average_by_hand(small: Sequences) -> None:
+    """What is kept is a ← a + (1 − decay)(w − a) after each step, with a decay that begins small."""
+    options = dataclasses.replace(QUICK, epochs=1, average=0.6)
+    trainer = trainer_for(small, options)
+    name = "items.weight"
+    expected = trainer.weights[name].detach().clone().double()
+    count = 0
+
+    class Follow(Watch):
+        def step(self, step: Step) -> None:
+            nonlocal expected, count
+            count += 1
+            decay = min(0.6, (1 + count) / (10 + count))
+            expected = expected + (1 - decay) * (trainer.weights[name].detach().double() - expected)
+
+    run = finish(trainer, Follow())
+    assert count == trainer.steps_per_epoch
+    torch.testing.assert_close(run.weights[name].double(), expected, rtol=0, atol=1e-6)
+    assert not same(run.weights, train(small, dataclasses.replace(options, average=0.0)).weights)
+
+
+def test_validation_sees_the_average_and_training_goes_on_without_it(small: Sequences) -> None:
+    plain, averaged = (train(small, dataclasses.replace(QUICK, average=average)) for average in (0.0, 0.9))
+    assert [r["loss"] for r in plain.records] == [r["loss"] for r in averaged.records]
+    assert [r["ndcg@10"] for r in plain.records] != [r["ndcg@10"] for r in averaged.records]
+
+
+def test_swapped_gives_the_weights_back() -> None:
+    weights, other = {"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([3.0, 4.0])}
+    with swapped(weights, other):
+        assert weights["w"].tolist() == [3.0, 4.0]
+        assert other["w"].tolist() == [1.0, 2.0]
+    assert weights["w"].tolist() == [1.0, 2.0]
+    assert other["w"].tolist() == [3.0, 4.0]
+
+
+def test_training_on_everything_trains_the_held_out_targets_and_does_not_validate(small: Sequences) -> None:
+    run = train(small, everything=True)
+    assert {record["targets"] for record in run.records} == {len(small.items) - small.users}
+    assert all("ndcg@10" not in record for record in run.records)
+    assert run.trainer.best is None
+
+
+def test_nothing_to_train_on_is_refused(tmp_path: Path) -> None:
+    table = {"user": [1, 1, 1, 2, 2, 2], "item": [1, 2, 3, 1, 2, 3], "time": [1, 2, 3, 1, 2, 3]}
+    with read_log(pyarrow.table(table)) as log:
+        sequences = prepare(log, tmp_path / "s", options=PrepareOptions(min_user=1))
+    with pytest.raises(SequencesError, match="nothing to train on"):
+        trainer_for(sequences, QUICK)
+
+
+@pytest.mark.parametrize(("average", "patience", "output"), [(0.0, 0, "softmax+CPR:5"), (0.8, 1, "mos:2+C+Mi")])
+def test_resuming_at_any_step_gives_the_same_weights_and_record(
+    small: Sequences, tmp_path: Path, average: float, patience: int, output: str
+) -> None:
+    options = dataclasses.replace(QUICK, average=average, patience=patience, lr=0.05)
+    whole = finish(trainer_for(small, options, output))
+    steps = whole.trainer.progress["taken"]
+    assert steps > 12
+    for at in range(1, steps + 1, 2):
+        cut = trainer_for(small, options, output)
+        later = min(at + at % 4, steps)  # steps after the state was saved are lost
+        with pytest.raises(Cut):
+            cut.run(CutAt(cut, tmp_path, at, later))
+        torch.manual_seed(999)
+        resumed = trainer_for(small, dataclasses.replace(options), output)
+        torch.rand(3)
+        resumed.resume(tmp_path)
+        run = finish(resumed)
+        assert same(run.weights, whole.weights), f"cut after step {at}"
+        assert run.figures == whole.figures
+
+
+@pytest.mark.parametrize("output", ["softmax", "softmax+R:3", "mos-mix:2", "repeatnet", "softmax+CPR:3,6+Mi+nodup"])
+@pytest.mark.parametrize("encoder", ["gru4rec", "sasrec"])
+def test_the_state_holds_everything_for_every_kind_of_model(
+    small: Sequences, tmp_path: Path, encoder: str, output: str
+) -> None:
+    options = dataclasses.replace(QUICK, epochs=1, average=0.5)
+    sizes: dict[str, Any] = {"dim": 4, "dropout": 0.1} | ({"window": 9} if encoder == "sasrec" else {"hidden": 4})
+
+    def made() -> Trainer:
+        torch.manual_seed(0)
+        return Trainer(make_model(encoder, output, small.catalogue.size, **sizes), small, options)
+
+    whole = finish(made())
+    cut = made()
+    with pytest.raises(Cut):
+        cut.run(CutAt(cut, tmp_path, 3, 3))
+    resumed = made()
+    resumed.resume(tmp_path)
+    assert same(finish(resumed).weights, whole.weights)
+
+
+def quick_recommender(**options: Any) -> Recommender:
+    sizes = {"dim": 8, "hidden": 8, "dropout": 0.2}
+    return Recommender("gru4rec", "softmax+C", **{**dataclasses.asdict(QUICK), **sizes, **options})
+
+
+class CutAfter(Watch):
+    """Stops at a step of an epoch."""
+
+    def __init__(self, epoch: int, step: int) -> None:
+        self.at = (epoch, step)
+
+    def step(self, step: Step) -> None:
+        if (step.epoch, step.step) == self.at:
+            raise Cut
+
+
+def lines(folder: Path) -> list[Record]:
+    records = [json.loads(line) for line in (folder / RECORD).read_text().splitlines()]
+    return [{key: record[key] for key in record if "seconds" not in key} for record in records]
+
+
+@pytest.mark.parametrize("at", [(0, 1), (0, 5), (1, 2), (2, 6)])
+def test_a_run_in_a_folder_resumes_with_the_same_record(small: Sequences, tmp_path: Path, at: tuple[int, int]) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    quick_recommender(checkpoint_minutes=0.0).fit(small, folder=whole)
+    with pytest.raises(Cut):
+        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=cut, watch=CutAfter(*at))
+    with (cut / RECORD).open("a") as record:
+        record.write('{"epoch": 0, "lo')  # killed while it wrote a line
+    resumed = quick_recommender(checkpoint_minutes=0.0).fit(small, folder=cut, resume=True)
+    assert lines(cut) == lines(whole)
+    assert len(lines(cut)) == QUICK.epochs
+    assert (whole / "model.json").read_text().count("weights-") == 1
+    assert sorted(path.name for path in whole.glob("weights-*")) == sorted(path.name for path in cut.glob("weights-*"))
+    assert not (cut / STATE).exists()
+    assert resumed.saved is not None
+
+
+def test_resuming_a_finished_run_trains_nothing(small: Sequences, tmp_path: Path) -> None:
+    one = quick_recommender().fit(small, folder=tmp_path)
+    before = (tmp_path / RECORD).read_text()
+
+    class Never(Watch):
+        def step(self, step: Step) -> None:
+            raise AssertionError("a finished run was trained again")
+
+    again = quick_recommender().fit(small, folder=tmp_path, resume=True, watch=Never())
+    assert one.saved is not None
+    assert again.saved is not None
+    assert same(dict(one.saved.model.state_dict()), dict(again.saved.model.state_dict()))
+    assert (tmp_path / RECORD).read_text() == before
+    assert again.evaluate().mean("ndcg@10") == one.evaluate().mean("ndcg@10")
+
+
+def test_resuming_another_run_is_refused_and_says_what_differs(small: Sequences, tmp_path: Path) -> None:
+    with pytest.raises(Cut):
+        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=tmp_path, watch=CutAfter(0, 3))
+    with pytest.raises(ModelError, match=r"another dim, lr; resume with the options it began with") as caught:
+        quick_recommender(checkpoint_minutes=0.0, lr=0.5, dim=4).fit(small, folder=tmp_path, resume=True)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_damaged_state_is_refused(small: Sequences, tmp_path: Path) -> None:
+    with pytest.raises(Cut):
+        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=tmp_path, watch=CutAfter(0, 3))
+    state = tmp_path / STATE
+    state.write_bytes(state.read_bytes()[:-10])
+    with pytest.raises(ModelError, match=r"run.safetensors cannot be read .* train from the start"):
+        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=tmp_path, resume=True)
+
+
+KILLS = 10
+CONFIG = """
+encoder = "gru4rec"
+output = "softmax+CPR:5"
+epochs = 12
+batch_targets = 60
+targets = 5
+overlap = 5
+dim = 8
+hidden = 8
+dropout = 0.2
+average = 0.9
+patience = 0
+checkpoint_minutes = 0.0
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_ten_random_moments_it_reaches_the_same_weights(tmp_path: Path) -> None:
+    """`kill -9` and `--resume`, for real; without an epoch to go on from, it begins anew, which is the same."""
+    log, config = tmp_path / "log.parquet", tmp_path / "run.toml"
+    write_synthetic(log, "copy-after-repeat", users=150, items=50, length=14, seed=1)
+    config.write_text(CONFIG)
+    command = [sys.executable, "-m", "abaca", "train", str(log)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def start(folder: Path, *flags: str) -> "subprocess.Popen[bytes]":
+        arguments = [*command, str(folder), "--config", str(config), *flags]
+        return subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    began = time.monotonic()
+    assert start(tmp_path / "whole").wait() == 0
+    needed = time.monotonic() - began
+    rng, states = random.Random(0), set()
+    for _ in range(KILLS):
+        run = start(tmp_path / "killed", "--resume")
+        state = tmp_path / "killed" / STATE
+        seen = state.stat().st_mtime_ns if state.exists() else 0
+        deadline = time.monotonic() + 3 * needed
+        while time.monotonic() < deadline and run.poll() is None:  # it trains again: then kill it somewhere
+            if state.exists() and state.stat().st_mtime_ns != seen:
+                break
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0, 0.08))
+        run.send_signal(signal.SIGKILL)
+        assert run.wait() == -signal.SIGKILL
+        states.add(state.stat().st_mtime_ns)
+    assert len(states) == KILLS  # every run went on a little
+    last = start(tmp_path / "killed", "--resume")
+    assert last.wait() == 0, last.stderr
+    whole, killed = (load_file(next((tmp_path / name).glob("weights-*"))) for name in ("whole", "killed"))
+    assert same(whole, killed)
+    assert lines(tmp_path / "whole") == lines(tmp_path / "killed")
