@@ -6,7 +6,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 NATIVE = "src/abaca/nn/native"
-SOURCES = ("rowpass.c", "topk.c", "portable.c", "avx2.c")
+SOURCES = ("rowpass.c", "ranking.c", "topk.c", "portable.c", "avx2.c")
 HEADERS = ("rowpass.h", "topk.h", "primitives.h")
 
 
@@ -24,6 +24,7 @@ setup(
             sources=[f"{NATIVE}/{source}" for source in SOURCES],
             depends=[f"{NATIVE}/{header}" for header in HEADERS],
             extra_compile_args=["/O2"] if sys.platform == "win32" else ["-O3", "-std=c11", "-fvisibility=hidden"],
+            libraries=[] if sys.platform == "win32" else ["m"],
             optional=True,
         )
     ],

@@ -118,6 +118,7 @@ def save_model(folder: Path, saved: Saved) -> None:
         "kind": KIND, "format": FORMAT, "encoder": saved.encoder, "encoder_options": saved.encoder_options,
         "output": saved.output, "catalogue": saved.catalogue.size, "training": saved.training, "files": files,
     }  # fmt: skip
+    document["sha256"] = _document_digest(document)
     write_text(folder / MODEL, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     for old in [*folder.glob("weights-*.safetensors"), *folder.glob("catalogue-*.json")]:
         if old.name not in files:
@@ -190,10 +191,15 @@ def _read_document(folder: Path) -> dict[str, Any]:
     if version != FORMAT:
         cure = "update abaca" if isinstance(version, int) and version > FORMAT else "train anew"
         raise ModelError(f"{folder} is in format {version}, this release reads format {FORMAT}; {cure}")
-    missing = {"encoder", "encoder_options", "output", "training", "files"} - document.keys()
-    if missing:
-        raise ModelError(f"{path} lacks {', '.join(sorted(missing))}; train anew")
+    if document.get("sha256") != _document_digest(document):
+        raise ModelError(f"{path} is not what was saved (its checksum differs); copy the model again or train anew")
     return document
+
+
+def _document_digest(document: dict[str, Any]) -> str:
+    """Of everything in `model.json` but the checksum itself."""
+    rest = {key: value for key, value in document.items() if key != "sha256"}
+    return _digest(json.dumps(rest, sort_keys=True).encode())
 
 
 def _digest(content: bytes) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from abaca.checkpoint import (
-    MODEL,
     STATE,
     Record,
     Saved,
@@ -154,12 +153,9 @@ class Recommender:
         """Read a model directory."""
         saved = load_model(folder)
         recommender = cls(saved.encoder, saved.output)
+        recommender.training = TrainingOptions(**saved.training["options"])
         recommender.encoder_options = saved.encoder_options
-        try:
-            recommender.training = TrainingOptions(**saved.training["options"])
-            recommender.prepare = PrepareOptions(**_tuples(saved.training["prepared"]))
-        except (KeyError, TypeError, AttributeError, SpecError) as error:
-            raise ModelError(f"{Path(folder) / MODEL} is not what was saved ({error}); train anew") from error
+        recommender.prepare = PrepareOptions(**_tuples(saved.training["prepared"]))
         return recommender._adopt(saved)
 
     def _adopt(self, saved: Saved) -> "Recommender":

@@ -15,4 +15,5 @@ def sequences_of(histories: dict[str, str], path: Path) -> Sequences:
     """Prepare histories written as words; the last word is the test target, leave one out."""
     rows = [(user, item) for user, items in histories.items() for item in items.split()]
     table = pyarrow.table({"user": [user for user, _ in rows], "item": [item for _, item in rows]})
-    return prepare(read_log(table), path / "sequences", options=PrepareOptions(min_user=1))
+    with read_log(table) as log:
+        return prepare(log, path / "sequences", options=PrepareOptions(min_user=1))

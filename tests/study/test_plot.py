@@ -39,6 +39,14 @@ def test_labels_do_not_cover_each_other() -> None:
     assert len(set(places)) == 4
 
 
+def test_a_label_does_not_lie_on_a_line() -> None:
+    plot = Plot(linear(1), linear(1))
+    plot.line([(0, 0.5), (1, 0.5)], "line s0")
+    plot.label((0.5, 0.5), "beside", "s0")
+    y = float(re.findall(r'y="([\d.]+)"', plot.marks[-1])[0])
+    assert abs(y - plot.at((0.5, 0.5))[1]) > 10
+
+
 def test_a_figure_is_xml_with_its_words_escaped() -> None:
     plot = Plot(linear(1), linear(1))
     plot.axes("a < b", "c & d")

@@ -10,7 +10,6 @@ import typer
 from abaca.cli.show import errors_to
 
 app = typer.Typer(
-    help="Next-item recommendation that learns when to repeat and when to explore.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -21,15 +20,22 @@ app = typer.Typer(
 def _version(wanted: bool) -> None:
     if wanted:
         from abaca import __version__
+        from abaca.nn import native
 
-        typer.echo(f"abaca {__version__}")
+        typer.echo(f"abaca {__version__} (loss: {native.mode() or 'plain torch'})")
         raise typer.Exit
 
 
 @app.callback()
 def abaca(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which release.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_version,
+            is_eager=True,
+            help="Say which release and which form of the loss is in use.",
+        ),
     ] = False,
 ) -> None:
     """Next-item recommendation that learns when to repeat and when to explore.
@@ -45,10 +51,10 @@ def abaca(
 
 def main() -> None:
     """Run a command; 2 for the user's mistake, with one message, 1 for ours."""
-    from abaca.cli import evaluate, inspect, prepare, recommend, train
+    from abaca.cli import demo, evaluate, inspect, prepare, recommend, train
     from abaca.errors import UserError
 
-    for module in (inspect, prepare, train, evaluate, recommend):
+    for module in (demo, inspect, prepare, train, evaluate, recommend):
         module.add_to(app)
     try:
         app()

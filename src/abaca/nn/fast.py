@@ -1,4 +1,4 @@
-"""Loss with the native row pass: torch multiplies matrices, one call per tile of rows does everything in between.
+"""Loss and ranking with the native row pass: torch multiplies matrices, one call per tile does everything in between.
 
 The plain form is in `logits.py`; both give the same numbers up to rounding. A tile of logits is made by one product,
 becomes the gradient of the base logits in place, and two more products carry that to queries and item table:
@@ -20,7 +20,7 @@ from torch import Tensor
 from abaca.nn import native
 
 if TYPE_CHECKING:
-    from abaca.nn.logits import Logits
+    from abaca.nn.logits import Logits, Question
 
 TILE_ROWS = 128
 """Rows of a tile: the products need some to be fast."""
@@ -28,7 +28,7 @@ TILE_ROWS = 128
 TILE_BYTES = 64 << 20
 """What a tile holds at most, unless that were fewer rows than `FEWEST_ROWS`."""
 
-FEWEST_ROWS = 16
+FEWEST_ROWS = 32
 
 ALIGNED = 16
 """Rows of a tile begin at multiples of so many floats: a cache line."""
@@ -173,6 +173,49 @@ def _work(
         scale = gradients.scale[rows].unsqueeze(1)
         torch.mm(tile, frame.table, out=gradients.queries[rows]).mul_(scale)
         grad_table.addmm_(tile.T, queries * scale)
+
+
+def answer(logits: "Logits", question: "Question") -> tuple[Tensor, ...]:
+    """Rank, best items, their logits and partitions, normaliser and mass of each row: the fields of `Answer`."""
+    frame, n = Frame(logits), min(question.n, logits.catalogue)
+    only = question.targets[:, None][:, :0] if question.only is None else question.only
+    _within(question.targets.clamp_min(0), frame.catalogue - 1, "targets")
+    lists = [
+        _within(ids, frame.catalogue, "ids").long().contiguous() for ids in (question.mass_of, question.banned, only)
+    ]
+    targets = question.targets.long().contiguous()
+    found = (
+        torch.empty(frame.rows, dtype=torch.int64),
+        torch.empty(frame.rows, n, dtype=torch.int64),
+        torch.empty(frame.rows, n),
+        torch.empty(frame.rows, n, dtype=torch.int8),
+        torch.empty(frame.rows),
+        torch.empty(frame.rows),
+    )
+    struct = native.QuestionStruct(
+        n,
+        *(ids.shape[1] for ids in lists[:2]),
+        -1 if question.only is None else only.shape[1],
+        targets.data_ptr(),
+        *(ids.data_ptr() for ids in (*lists, *found)),
+    )
+    shares = deal(frame.rows, frame.catalogue, torch.get_num_threads())
+    _in_parallel(len(shares), lambda worker: _rank(frame, struct, shares[worker]))
+    return found
+
+
+def _rank(frame: Frame, struct: native.QuestionStruct, tiles: Sequence[slice]) -> None:
+    """One worker's tiles of a ranking."""
+    if not tiles:
+        return
+    memory = tile_memory(tiles[0].stop - tiles[0].start, frame.catalogue)
+    desk = torch.zeros(_library().abaca_answer_bytes(frame.struct, struct), dtype=torch.uint8)
+    for rows in tiles:
+        queries = frame.queries[rows]
+        tile = torch.mm(queries, frame.table.T, out=memory[: len(queries)])
+        _library().abaca_answer_rows(
+            frame.struct, struct, rows.start, len(queries), tile.data_ptr(), tile.stride(0), desk.data_ptr()
+        )
 
 
 def deal(rows: int, catalogue: int, workers: int) -> list[list[slice]]:

@@ -195,6 +195,8 @@ class Question(NamedTuple):
 @torch.no_grad()
 def answer(scores: Scores, question: Question) -> Answer:
     """Rank of the targets, top-n, normaliser and probability of given items, in one pass over the tiles."""
+    if isinstance(scores, Logits) and fast.takes(scores):
+        return Answer(*fast.answer(scores, question))
     parts = [_answer_tile(tile, question) for tile in scores.tiles()]
     return Answer(*(torch.cat(column) for column in zip(*parts, strict=True)))
 

@@ -10,19 +10,20 @@ from abaca.evaluation import Evaluation
 from abaca.study.statistics import Chosen, Kind
 
 MEANING: dict[Kind, str] = {
-    "copy": "mostly buys the same again, and did",
-    "explore": "mostly buys something else, and did",
+    "copy": "repeats more than most, and did again",
+    "explore": "repeats less than most, and took something new",
     "typical": "the middle between them",
 }
 
 
 @dataclass(frozen=True)
 class Pick:
-    """An item by name, and whether it is in the history and what came next."""
+    """An item by name, and whether it is in the history, is what came next, or came after that."""
 
     name: str
     repeat: bool
     true: bool = False
+    later: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,12 @@ def _case(sequences: Sequences, one: Chosen, results: Sequence[Evaluation], show
     row = int(np.flatnonzero((results[0].users == one.user) & (results[0].positions == one.position))[0])
     target = int(results[0].items[row])
     name = sequences.catalogue.name
+    later = set(sequences.items[one.position + 1 : sequences.offsets[one.user + 1]].tolist())
     first = max(0, len(history) - latest)
     before = (Pick(name(int(history[i])), bool((history[:i] == history[i]).any())) for i in range(first, len(history)))
     lists = {
         result.name: tuple(
-            Pick(name(int(item)), bool(repeat), int(item) == target)
+            Pick(name(int(item)), bool(repeat), int(item) == target, int(item) in later)
             for item, repeat in zip(result.top[row, :shown], result.top_repeat[row, :shown], strict=True)
             if item >= 0
         )

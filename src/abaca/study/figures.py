@@ -11,7 +11,7 @@ from abaca.study.statistics import Point, RepeatCurves
 
 def colour(ranker: str) -> str:
     """The colour of a ranker, the same in every figure: copying layers, plain ones, nodup, baselines."""
-    if ranker.startswith(("softmax", "mos", "repeatnet")):
+    if ranker.startswith(("softmax", "mos:", "mos-mix:", "repeatnet")):
         return "s2" if "nodup" in ranker else "s0" if "+C" in ranker else "s1"
     return "s3"
 
@@ -41,11 +41,11 @@ def trade_off_figure(results: Sequence[Evaluation], metric: str = "ndcg@10") -> 
     return _trade_off(results, metric, top=44).svg(_trade_off_words(metric))
 
 
-def readme_figure(results: Sequence[Evaluation], title: str, metric: str = "ndcg@10") -> str:
-    """The trade-off as a file of its own, with a title."""
-    plot = _trade_off(results, metric, top=84)
-    plot.text((14, 30), title, "title")
-    plot.text((14, 50), "Up: finds what people have not bought before. Right: finds what they buy again.")
+def readme_figure(results: Sequence[Evaluation], subtitle: str, metric: str = "ndcg@10") -> str:
+    """The trade-off as a file of its own, with a title and a line that says what was measured."""
+    plot = _trade_off(results, metric, top=98)
+    plot.text((14, 30), "When to repeat, when to explore", "title")
+    plot.text((14, 52), subtitle)
     return plot.svg(_trade_off_words(metric), STYLE)
 
 
@@ -90,6 +90,7 @@ def _trade_off(results: Sequence[Evaluation], metric: str, top: int) -> Plot:
     size = (640, 396 + top - 44)
     plot = Plot(linear(max(r.high for _, r, _ in points)), linear(max(n.high for _, _, n in points)), size, 28, top)
     plot.axes(f"{metric.upper()} on repeats", f"{metric.upper()} on new items")
+    _equal_line(plot, max(results, key=lambda result: result.mean(metric)), metric)
     for name, repeat, new in points:
         plot.whiskers((repeat.value, new.value), ((repeat.low, repeat.high), (new.low, new.high)), colour(name))
     for name, repeat, new in points:
@@ -97,6 +98,19 @@ def _trade_off(results: Sequence[Evaluation], metric: str, top: int) -> Plot:
     for name, repeat, new in sorted(points, key=lambda point: colour(point[0])):
         plot.label((repeat.value, new.value), name, colour(name))
     return plot
+
+
+def _equal_line(plot: Plot, best: Evaluation, metric: str) -> None:
+    """Where a ranker would be as good over all targets as the best one."""
+    share, overall = float(best.repeat.mean()), best.mean(metric)
+    if not 0 < share < 1 or overall == 0:
+        return
+    low = max(0.0, (overall - share * plot.x.high) / (1 - share))
+    high = min(plot.y.high, overall / (1 - share))
+    begin, end = (((overall - (1 - share) * new) / share, new) for new in (low, high))
+    plot.line([begin, end], "guide")
+    x, y = plot.at(end)
+    plot.text((x + 18, y + 16), f"{overall:.4f} over all targets")
 
 
 def _trade_off_words(metric: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from abaca.data.prepare import PrepareOptions
 from abaca.data.synthetic import synthetic_log
 
-SINCE, VALID_FROM, TEST_FROM = "2017-09-01", "2017-12-25", "2017-12-28"
+SINCE, VALID_FROM, TEST_FROM = "2017-11-01", "2017-12-25", "2017-12-28"
 """What the demo takes of the year: where it begins, where validation and where test begin."""
 
 NOT_GOODS = ("FUEL", "COUPON", "MISCELLANEOUS")
@@ -42,7 +42,7 @@ class Source:
 
 
 def groceries() -> Source:
-    """The households' purchases of the last four months of 2017, by type of product.
+    """The households' purchases of the last two months of 2017, by type of product.
 
     Raises ImportError where the package is not installed.
     """

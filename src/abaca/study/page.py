@@ -35,7 +35,7 @@ a { color: var(--s0); overflow-wrap: anywhere; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(7.5rem, 1fr)); gap: .6rem; margin: 1.2rem 0; }
 .tiles div { background: var(--card); border-radius: .6rem; padding: .7rem .9rem; }
 .tiles b { display: block; font-size: 1.3rem; font-variant-numeric: tabular-nums; }
-.tiles span { font-size: .8rem; color: var(--soft); }
+.tiles span { display: block; font-size: .8rem; line-height: 1.3; color: var(--soft); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .5rem .6rem; border-bottom: 1px solid var(--rule); vertical-align: top;
@@ -46,7 +46,7 @@ th small, td small { display: block; font-weight: 400; color: var(--soft); font-
 .chosen { background: color-mix(in srgb, var(--s0) 9%, transparent); }
 .chosen th { font-weight: 700; color: var(--s0); }
 figure { margin: 1.2rem 0; }
-figure svg { display: block; width: 100%; height: auto; }
+figure svg { display: block; width: 100%; height: auto; overflow: visible; }
 figcaption { margin-top: .6rem; }
 article { background: var(--card); border-radius: .8rem; padding: 1.2rem 1.2rem .6rem; margin: 1.2rem 0; }
 .chips { list-style: none; display: flex; flex-wrap: wrap; gap: .35rem; padding: 0; margin: .4rem 0 .8rem; }
@@ -65,7 +65,7 @@ pre { background: var(--card); border-radius: .6rem; padding: .9rem 1rem; overfl
 ul { padding-left: 1.2rem; }
 @media (max-width: 34rem) {
   body { font-size: 16px; }
-  .plot text { font-size: 17px; }
+  .plot text { font-size: 16px; }
   dl { display: block; }
   dd { margin-bottom: .5rem; }
   th, td { padding: .45rem .35rem; }

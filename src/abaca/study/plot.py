@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 XY = tuple[float, float]
 
@@ -102,7 +103,12 @@ class Plot:
 
     def line(self, points: Sequence[XY], css: str) -> None:
         """A line through values."""
-        path = " ".join(f"{x},{y}" for x, y in map(self.at, points))
+        places = [self.at(point) for point in points]
+        for (x1, y1), (x2, y2) in pairwise(places):
+            steps = max(1, round(math.hypot(x2 - x1, y2 - y1) / 6))
+            between = [(x1 + (x2 - x1) * n / steps, y1 + (y2 - y1) * n / steps) for n in range(steps + 1)]
+            self._taken += [(x - 2, y - 2, x + 2, y + 2) for x, y in between]
+        path = " ".join(f"{x},{y}" for x, y in places)
         self.marks.append(f'<polyline class="{css}" points="{path}"/>')
 
     def dot(self, point: XY, css: str, radius: float = 4.5) -> None:
@@ -117,9 +123,9 @@ class Plot:
         self.marks.append(f'<text class="{css}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>')
 
     def label(self, point: XY, words: str, css: str) -> None:
-        """Words beside a value, where they cover no dot and no other label: right, left, above or below."""
+        """Words beside a value, where they cover no dot, line or other label: right, left, above or below."""
         x, y = self.at(point)
-        wide = 7.4 * len(words)
+        wide = 8.2 * len(words)
         options = [(x + 10, y + 4.5, "start"), (x - 10, y + 4.5, "end")]
         options += [
             (x + dx, y + dy, anchor)
@@ -128,7 +134,12 @@ class Plot:
         ]
         for place in options:
             box = _box(place, wide)
-            inside = box[0] >= 4 and box[2] <= self.width - 4 and box[1] >= self.top - 8 and box[3] <= self.bottom + 2
+            inside = (
+                box[0] >= self.left
+                and box[2] <= self.width - 4
+                and box[1] >= self.top - 8
+                and box[3] <= self.bottom + 2
+            )
             if inside and not any(_overlap(box, other) for other in self._taken):
                 break
         else:

@@ -15,6 +15,7 @@ from abaca.study.page import PAGE
 from abaca.study.statistics import CHOICE_RULE, RepeatCurves
 
 METRIC = "ndcg@10"
+GROUP_WORDS: dict[Group, str] = {"all": "over all targets", "repeat": "on repeats", "new": "on new items"}
 LEAST = 20
 """Earlier items that a user needs to be shown."""
 
@@ -62,14 +63,13 @@ def report(found: Findings) -> str:
 def verdict(test: Comparison) -> str:
     """A paired test in a sentence."""
     gain = test.difference
-    where = {"all": "over all targets", "repeat": "on repeats", "new": "on new items"}[test.group]
     if gain.low > 0 or gain.high < 0:
         said = f"is {'ahead of' if gain.value > 0 else 'behind'}"
     else:
         said = "cannot be told from"
     return (
-        f"{test.a} {said} {test.b} {where}: {test.metric.upper()} {gain.value:+.4f} "
-        f"(95 % interval {gain.low:+.4f} to {gain.high:+.4f}, p {_p(test.p_value)})"
+        f"{test.a} {said} {test.b} {GROUP_WORDS[test.group]}: {test.metric.upper()} {gain.value:+.4f} "
+        f"(95\u00a0% interval {gain.low:+.4f} to {gain.high:+.4f}, p {_p(test.p_value)})"
     )
 
 
@@ -99,9 +99,9 @@ def _lead(found: Findings) -> str:
         f"interactions. {happen:.0%} of what comes next was there before, the rest is new. A recommender has to know "
         "which is due."
     )
-    return _paragraph(text, "lead") + "".join(
-        _paragraph(verdict(test) + ".", "verdict") for test in found.comparisons[:1]
-    )
+    first, *rest = found.comparisons
+    groups = [f"{GROUP_WORDS[test.group]} {test.difference.value:+.4f}" for test in rest if test.b == first.b]
+    return _paragraph(text, "lead") + _paragraph("; ".join([verdict(first), *groups]) + ".", "verdict")
 
 
 def _data(found: Findings) -> str:
@@ -135,7 +135,7 @@ def _results(found: Findings) -> str:
     first = found.results[0]
     counts = {group: int(first.mask(group).sum()) for group in GROUPS}
     head = "".join(f"<th>{group}<small>{counts[group]:,} targets</small></th>" for group in GROUPS)
-    best = {group: max(result.mean(METRIC, group) for result in found.results) for group in GROUPS}
+    best = {group: max(r.summary.groups[group].metrics[METRIC].value for r in found.results) for group in GROUPS}
     rows = "".join(_row(result, best, result is found.results[-1]) for result in found.results)
     table = (
         f"<div class='scroll'><table><thead><tr><th>{METRIC.upper()}</th>{head}"
@@ -173,7 +173,8 @@ def _trade_off(found: Findings) -> str:
     return _figure(
         figures.trade_off_figure(found.results, METRIC),
         "Each dot is a ranker, the thin lines are 95 % intervals. Rankers that only repeat lie at the bottom; one that "
-        "never repeats, softmax+nodup, lies at the left; the upper right corner is where to be.",
+        "never repeats, softmax+nodup, lies at the left; the upper right corner is where to be. Everywhere on the "
+        "dotted line NDCG over all targets would be that of the best ranker; below it, less.",
     )
 
 
@@ -189,7 +190,8 @@ def _calibration(found: Findings) -> str:
 
 def _cases(found: Findings) -> str:
     intro = _paragraph(f"{found.source.who.capitalize()}s {found.choice_rule}.", "note")
-    key = "<p class='note'><span class='again'>↻</span> in the history · <span class='hit'>✓</span> what came next</p>"
+    key = "<p class='note'><span class='again'>↻</span> in the history · <span class='hit'>✓</span> what came next · "
+    key += "<span class='hit'>○</span> came later</p>"
     return intro + key + "".join(_case(case, found.source.who) for case in found.cases)
 
 
@@ -204,7 +206,7 @@ def _case(case: Case, who: str) -> str:
     lists = "".join(
         f"<div><h4 class='{figures.colour(name)}'>{escape(name)}</h4><ol>"
         + "".join(f"<li class='{'true' if pick.true else ''}'>{_pick(pick)}</li>" for pick in picks)
-        + f"</ol><p class='note'>what came next is at rank {case.ranks[name]:,}</p></div>"
+        + f"</ol><p class='note'>✓ is at rank {case.ranks[name]:,}</p></div>"
         for name, picks in case.lists.items()
     )
     latest = f"<p class='over'>latest items</p><ul class='chips'>{chips}</ul>"
@@ -213,7 +215,8 @@ def _case(case: Case, who: str) -> str:
 
 def _pick(pick: Pick) -> str:
     again = " <span class='again' title='in the history'>↻</span>" if pick.repeat else ""
-    hit = " <span class='hit' title='came next'>✓</span>" if pick.true else ""
+    mark = "✓" if pick.true else "○" if pick.later else ""
+    hit = f" <span class='hit'>{mark}</span>" if mark else ""
     return escape(pick.name) + again + hit
 
 

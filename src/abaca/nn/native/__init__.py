@@ -48,12 +48,38 @@ class LossStruct(ctypes.Structure):
     )
 
 
+class QuestionStruct(ctypes.Structure):
+    """`Question` of `ranking.c`."""
+
+    _fields_ = (
+        ("n", c_int64),
+        ("mass_width", c_int64),
+        ("banned_width", c_int64),
+        ("only_width", c_int64),
+        ("targets", c_void_p),
+        ("mass_of", c_void_p),
+        ("banned", c_void_p),
+        ("only", c_void_p),
+        ("rank", c_void_p),
+        ("items", c_void_p),
+        ("logits", c_void_p),
+        ("partitions", c_void_p),
+        ("normaliser", c_void_p),
+        ("mass", c_void_p),
+    )
+
+
 SIGNATURES = {
     "abaca_scratch_words": (c_int64, [POINTER(LogitsStruct)]),
     "abaca_uses_avx2": (c_int64, []),
     "abaca_loss_rows": (
         None,
         [POINTER(LogitsStruct), POINTER(LossStruct), c_int64, c_int64, c_void_p, c_int64, c_void_p, c_void_p],
+    ),
+    "abaca_answer_bytes": (c_int64, [POINTER(LogitsStruct), POINTER(QuestionStruct)]),
+    "abaca_answer_rows": (
+        None,
+        [POINTER(LogitsStruct), POINTER(QuestionStruct), c_int64, c_int64, c_void_p, c_int64, c_void_p],
     ),
     "abaca_top_k": (c_int64, [c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_void_p]),
     "abaca_exp": (c_double, [c_void_p, c_int64, c_float, c_int64]),

@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #include <math.h>
 
-#define AVX2 __attribute__((target("avx2,fma,bmi,popcnt")))
+#define AVX2 __attribute__((target("avx2,fma,popcnt")))
 #define INLINE AVX2 static inline __attribute__((always_inline))
 
 /* max_ps and min_ps give their second operand where one is NaN: with the new value first, NaN is passed over. */
@@ -62,50 +62,67 @@ AVX2 static void range(const float *values, int64_t n, float *lowest, float *hig
     *highest = most;
 }
 
-AVX2 static int64_t count(const float *values, int64_t n, float threshold) {
+INLINE __m256i minus_one_where(const float *values, __m256 at, int less) {
+    __m256 value = _mm256_loadu_ps(values);
+    return _mm256_castps_si256(less ? _mm256_cmp_ps(value, at, _CMP_LT_OQ) : _mm256_cmp_ps(value, at, _CMP_GE_OQ));
+}
+
+INLINE int64_t count_where(const float *values, int64_t n, float threshold, int less) {
     __m256 at = _mm256_set1_ps(threshold);
     __m256i hits[4];
     for (int u = 0; u < 4; u++) hits[u] = _mm256_setzero_si256();
     int64_t i = 0;
     for (; i + 32 <= n; i += 32) {
-        for (int u = 0; u < 4; u++) {
-            __m256 hit = _mm256_cmp_ps(_mm256_loadu_ps(values + i + 8 * u), at, _CMP_GE_OQ);
-            hits[u] = _mm256_sub_epi32(hits[u], _mm256_castps_si256(hit));
-        }
+        for (int u = 0; u < 4; u++) hits[u] = _mm256_sub_epi32(hits[u], minus_one_where(values + i + 8 * u, at, less));
     }
     int32_t lanes[8];
     __m256i sum = _mm256_add_epi32(_mm256_add_epi32(hits[0], hits[1]), _mm256_add_epi32(hits[2], hits[3]));
     _mm256_storeu_si256((__m256i *)lanes, sum);
     int64_t total = 0;
     for (int u = 0; u < 8; u++) total += lanes[u];
-    for (; i < n; i++) total += values[i] >= threshold;
+    for (; i < n; i++) total += less ? values[i] < threshold : values[i] >= threshold;
     return total;
 }
 
-/* Write the places of the bits of a mask. Four at a time without a branch: most masks have fewer. */
-INLINE int64_t take(uint32_t mask, int64_t start, int32_t *places, int64_t total) {
-    int64_t stop = total + __builtin_popcount(mask);
-    for (; total < stop; total += 4) {
-        for (int u = 0; u < 4; u++) {
-            places[total + u] = (int32_t)(start + __builtin_ctz(mask | 0x80000000u));
-            mask &= mask - 1;
-        }
-    }
-    return stop;
+AVX2 static int64_t count(const float *values, int64_t n, float threshold) {
+    return count_where(values, n, threshold, 0);
 }
+
+AVX2 static int64_t below(const float *values, int64_t n, float threshold) {
+    return count_where(values, n, threshold, 1);
+}
+
+/* PLACES[mask] holds the places of the bits of a mask, one in a byte. */
+#define BIT(m, i) ((uint64_t)((m) >> (i) & 1))
+#define BELOW(m, i) (BIT((m) & ((1 << (i)) - 1), 0) + BIT((m) & ((1 << (i)) - 1), 1) + BIT((m) & ((1 << (i)) - 1), 2) \
+                     + BIT((m) & ((1 << (i)) - 1), 3) + BIT((m) & ((1 << (i)) - 1), 4) \
+                     + BIT((m) & ((1 << (i)) - 1), 5) + BIT((m) & ((1 << (i)) - 1), 6))
+#define PLACE(m, i) (BIT(m, i) * (uint64_t)(i) << 8 * BELOW(m, i))
+#define ENTRY(m) PLACE(m, 1) | PLACE(m, 2) | PLACE(m, 3) | PLACE(m, 4) | PLACE(m, 5) | PLACE(m, 6) | PLACE(m, 7)
+#define FOUR(m) ENTRY(m), ENTRY((m) + 1), ENTRY((m) + 2), ENTRY((m) + 3)
+#define SIXTEEN(m) FOUR(m), FOUR((m) + 4), FOUR((m) + 8), FOUR((m) + 12)
+#define SIXTY_FOUR(m) SIXTEEN(m), SIXTEEN((m) + 16), SIXTEEN((m) + 32), SIXTEEN((m) + 48)
+static const uint64_t PLACES[256] = {SIXTY_FOUR(0), SIXTY_FOUR(64), SIXTY_FOUR(128), SIXTY_FOUR(192)};
 
 INLINE unsigned reaching(const float *values, __m256 at) {
     return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(values), at, _CMP_GE_OQ));
 }
 
+/* Without a branch for each vector: eight places are written, as many count as are set. */
+INLINE int64_t take(unsigned mask, int64_t start, int32_t *places, int64_t total) {
+    __m256i eight = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)&PLACES[mask]));
+    _mm256_storeu_si256((__m256i *)(places + total), _mm256_add_epi32(eight, _mm256_set1_epi32((int32_t)start)));
+    return total + __builtin_popcount(mask);
+}
+
 AVX2 static int64_t collect(const float *values, int64_t n, float threshold, int32_t *places) {
     __m256 at = _mm256_set1_ps(threshold);
     int64_t i = 0, total = 0;
-    for (; i + 32 <= n; i += 32) {
-        const float *here = values + i;
-        unsigned low = reaching(here, at) | reaching(here + 8, at) << 8;
-        unsigned high = reaching(here + 16, at) | reaching(here + 24, at) << 8;
-        if (low | high) total = take(low | high << 16, i, places, total);
+    for (; i + 64 <= n; i += 64) {
+        unsigned masks[8], any = 0;
+        for (int u = 0; u < 8; u++) any |= masks[u] = reaching(values + i + 8 * u, at);
+        if (!any) continue;
+        for (int u = 0; u < 8; u++) total = take(masks[u], i + 8 * u, places, total);
     }
     for (; i < n; i++) {
         if (values[i] >= threshold) places[total++] = (int32_t)i;
@@ -127,7 +144,6 @@ INLINE __m256 exp_eight(__m256 x) {
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_P2));
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_P3));
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_P4));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_P5));
     p = _mm256_add_ps(_mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1.0f));
     __m256i power = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
     p = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), power));
@@ -157,18 +173,20 @@ INLINE double exp_row(float *values, int64_t n, float shift, int write) {
     __m256 down = _mm256_set1_ps(shift);
     double total = 0;
     int64_t i = 0;
-    while (i + 32 <= n) {
+    while (i + 16 <= n) {
         int64_t stop = i + SUM_BLOCK < n ? i + SUM_BLOCK : n;
-        __m256 sums[4];
-        for (int u = 0; u < 4; u++) sums[u] = _mm256_setzero_ps();
-        for (; i + 32 <= stop; i += 32) {
-            for (int u = 0; u < 4; u++) {
-                __m256 e = exp_eight(_mm256_sub_ps(_mm256_loadu_ps(values + i + 8 * u), down));
-                if (write) _mm256_storeu_ps(values + i + 8 * u, e);
-                sums[u] = _mm256_add_ps(sums[u], e);
+        __m256 even = _mm256_setzero_ps(), odd = _mm256_setzero_ps();
+        for (; i + 16 <= stop; i += 16) {
+            __m256 a = exp_eight(_mm256_sub_ps(_mm256_loadu_ps(values + i), down));
+            __m256 b = exp_eight(_mm256_sub_ps(_mm256_loadu_ps(values + i + 8), down));
+            if (write) {
+                _mm256_storeu_ps(values + i, a);
+                _mm256_storeu_ps(values + i + 8, b);
             }
+            even = _mm256_add_ps(even, a);
+            odd = _mm256_add_ps(odd, b);
         }
-        total += horizontal(_mm256_add_ps(_mm256_add_ps(sums[0], sums[1]), _mm256_add_ps(sums[2], sums[3])));
+        total += horizontal(_mm256_add_ps(even, odd));
     }
     for (; i < n; i += 8) total += exp_rest(values + i, n - i < 8 ? n - i : 8, down, write);
     return total;
@@ -179,12 +197,6 @@ AVX2 static double sum_exp(const float *values, int64_t n, float shift) {
 }
 
 AVX2 static double make_exp(float *values, int64_t n, float shift) { return exp_row(values, n, shift, 1); }
-
-#define AHEAD 12
-
-INLINE void prefetch(const float *row, int64_t dim) {
-    for (int64_t j = 0; j < dim; j += 16) _mm_prefetch((const char *)(row + j), _MM_HINT_T0);
-}
 
 /* The sums of four vectors. */
 INLINE __m128 horizontal_four(__m256 a, __m256 b, __m256 c, __m256 d) {
@@ -198,10 +210,7 @@ AVX2 static void dots(const float *table, int64_t dim, const int32_t *items, int
     int64_t whole = dim & ~(int64_t)7;
     for (int64_t i = 0; i < n; i += 4) {
         const float *row[4];
-        for (int u = 0; u < 4; u++) {
-            row[u] = table + items[i + u < n ? i + u : n - 1] * dim;
-            if (i + u + AHEAD < n) prefetch(table + items[i + u + AHEAD] * dim, dim);
-        }
+        for (int u = 0; u < 4; u++) row[u] = table + items[i + u < n ? i + u : n - 1] * dim;
         __m256 sums[4];
         for (int u = 0; u < 4; u++) sums[u] = _mm256_setzero_ps();
         for (int64_t j = 0; j < whole; j += 8) {
@@ -217,47 +226,39 @@ AVX2 static void dots(const float *table, int64_t dim, const int32_t *items, int
     }
 }
 
-/* What one item hands on. */
-INLINE void spread_one(const float *row, int64_t first, int64_t dim, float share, const float *query,
-                       float *grad_query, float *grad) {
-    for (int64_t j = first; j < dim; j++) {
-        grad_query[j] += share * row[j];
-        grad[j] += share * query[j];
-    }
-}
-
+/* 32 dimensions of all items at a time: their sums and their part of the query stay in registers. */
 AVX2 static void spread(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares,
                         const float *query, float *grad_query, float *grad_table) {
-    int64_t whole = dim & ~(int64_t)7, i = 0;
-    for (; i + 4 <= n; i += 4) {
-        const float *row[4];
-        float *grad[4];
-        __m256 share[4];
+    int64_t first = 0;
+    for (; first + 32 <= dim; first += 32) {
+        __m256 part[4], sum[4];
         for (int u = 0; u < 4; u++) {
-            row[u] = table + items[i + u] * dim;
-            grad[u] = grad_table + items[i + u] * dim;
-            share[u] = _mm256_set1_ps(shares[i + u]);
-            if (i + u + AHEAD >= n) continue;
-            prefetch(table + items[i + u + AHEAD] * dim, dim);
-            prefetch(grad_table + items[i + u + AHEAD] * dim, dim);
+            part[u] = _mm256_loadu_ps(query + first + 8 * u);
+            sum[u] = _mm256_loadu_ps(grad_query + first + 8 * u);
         }
-        for (int64_t j = 0; j < whole; j += 8) {
-            __m256 q = _mm256_loadu_ps(query + j), sum = _mm256_loadu_ps(grad_query + j);
+        for (int64_t i = 0; i < n; i++) {
+            const float *row = table + items[i] * dim + first;
+            float *grad = grad_table + items[i] * dim + first;
+            __m256 share = _mm256_set1_ps(shares[i]);
             for (int u = 0; u < 4; u++) {
-                sum = _mm256_fmadd_ps(share[u], _mm256_loadu_ps(row[u] + j), sum);
-                _mm256_storeu_ps(grad[u] + j, _mm256_fmadd_ps(share[u], q, _mm256_loadu_ps(grad[u] + j)));
+                sum[u] = _mm256_fmadd_ps(share, _mm256_loadu_ps(row + 8 * u), sum[u]);
+                __m256 more = _mm256_fmadd_ps(share, part[u], _mm256_loadu_ps(grad + 8 * u));
+                _mm256_storeu_ps(grad + 8 * u, more);
             }
-            _mm256_storeu_ps(grad_query + j, sum);
         }
-        for (int u = 0; u < 4; u++) spread_one(row[u], whole, dim, shares[i + u], query, grad_query, grad[u]);
+        for (int u = 0; u < 4; u++) _mm256_storeu_ps(grad_query + first + 8 * u, sum[u]);
     }
-    for (; i < n; i++) {
-        int64_t at = items[i] * dim;
-        spread_one(table + at, 0, dim, shares[i], query, grad_query, grad_table + at);
+    for (int64_t i = 0; i < n && first < dim; i++) {
+        const float *row = table + items[i] * dim;
+        float *grad = grad_table + items[i] * dim;
+        for (int64_t j = first; j < dim; j++) {
+            grad_query[j] += shares[i] * row[j];
+            grad[j] += shares[i] * query[j];
+        }
     }
 }
 
-const Primitives abaca_avx2 = {fold, range, count, collect, sum_exp, make_exp, dots, spread};
+const Primitives abaca_avx2 = {fold, range, count, below, collect, sum_exp, make_exp, dots, spread};
 #else
 typedef int abaca_no_avx2; /* a file may not be empty */
 #endif

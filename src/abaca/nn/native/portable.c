@@ -31,6 +31,12 @@ static int64_t count(const float *values, int64_t n, float threshold) {
     return total;
 }
 
+static int64_t below(const float *values, int64_t n, float threshold) {
+    int64_t total = 0;
+    for (int64_t i = 0; i < n; i++) total += values[i] < threshold;
+    return total;
+}
+
 static int64_t collect(const float *values, int64_t n, float threshold, int32_t *places) {
     int64_t total = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -50,11 +56,10 @@ static float exp_one(float x) {
     p = p * r + EXP_P2;
     p = p * r + EXP_P3;
     p = p * r + EXP_P4;
-    p = p * r + EXP_P5;
     p = p * (r * r) + r + 1.0f;
     int32_t bits;
     memcpy(&bits, &p, sizeof bits);
-    bits += (int32_t)n << 23;
+    bits += (int32_t)n * (1 << 23);
     memcpy(&p, &bits, sizeof bits);
     return p;
 }
@@ -94,4 +99,4 @@ static void spread(const float *table, int64_t dim, const int32_t *items, int64_
     }
 }
 
-const Primitives abaca_portable = {fold, range, count, collect, sum_exp, make_exp, dots, spread};
+const Primitives abaca_portable = {fold, range, count, below, collect, sum_exp, make_exp, dots, spread};

@@ -18,6 +18,9 @@ typedef struct {
     /* How many values are ≥ threshold. */
     int64_t (*count)(const float *values, int64_t n, float threshold);
 
+    /* How many values are < threshold. */
+    int64_t (*below)(const float *values, int64_t n, float threshold);
+
     /* Indices of the values ≥ threshold, ascending; places has room for 8 more than there are. */
     int64_t (*collect)(const float *values, int64_t n, float threshold, int32_t *places);
 
@@ -35,17 +38,17 @@ typedef struct {
                    const float *query, float *grad_query, float *grad_table);
 } Primitives;
 
-/* exp(x) for x ≤ 0 to within 2e-7, relative: x = n ln 2 + r with |r| ≤ ln 2 / 2, exp(r) by a polynomial (Cephes). */
+/* exp(x) for x ≤ 0 to within 2e-7, relative: x = n ln 2 + r with |r| ≤ ln 2 / 2,
+ * exp(r) = 1 + r + r² (P4 + P3 r + … + P0 r⁴), the coefficients with the least relative error. */
 #define EXP_LOWEST -87.3365447f /* below it stands 0 */
 #define EXP_LOG2E 1.44269504088896341f
 #define EXP_LN2_HIGH 0.693359375f
 #define EXP_LN2_LOW -2.12194440e-4f
-#define EXP_P0 1.9875691500e-4f
-#define EXP_P1 1.3981999507e-3f
-#define EXP_P2 8.3334519073e-3f
-#define EXP_P3 4.1665795894e-2f
-#define EXP_P4 1.6666665459e-1f
-#define EXP_P5 5.0000001201e-1f
+#define EXP_P0 1.3814080479e-3f
+#define EXP_P1 8.3687801328e-3f
+#define EXP_P2 4.1668410107e-2f
+#define EXP_P3 1.6666520036e-1f
+#define EXP_P4 4.9999993273e-1f
 
 /* Floats are added up over so many values at most, then in double. */
 #define SUM_BLOCK 1024

@@ -8,8 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-#define ROOM 8 /* what `collect` may write past the end */
-
 /* What the loss of each row needs and gives. Without gradients, everything after `losses` is null. */
 typedef struct {
     const int64_t *targets; /* (N,) */
@@ -39,18 +37,17 @@ static int64_t largest_k(const Logits *logits) { return logits->levels ? logits-
 Scratch abaca_carve(const Logits *logits, int32_t *memory) {
     Scratch scratch;
     scratch.items = memory;
-    scratch.values = (float *)(scratch.items + logits->catalogue + ROOM);
+    scratch.values = (float *)(scratch.items + logits->catalogue + ABACA_ROOM);
     scratch.groups = scratch.values + logits->catalogue;
     scratch.chosen = (int32_t *)(scratch.groups + logits->catalogue);
-    scratch.places = scratch.chosen + abaca_sum_k(logits) + ROOM * logits->levels;
-    scratch.shares = (float *)(scratch.places + largest_k(logits) + ROOM);
+    scratch.places = scratch.chosen + abaca_sum_k(logits) + ABACA_ROOM * logits->levels;
+    scratch.shares = (float *)(scratch.places + largest_k(logits) + ABACA_ROOM);
     return scratch;
 }
 
-/* How many 4-byte words of scratch memory a worker needs. */
 EXPORT int64_t abaca_scratch_words(const Logits *logits) {
-    Scratch scratch = abaca_carve(logits, 0);
-    return (int64_t)((uintptr_t)(scratch.shares + largest_k(logits) + ROOM) / sizeof(float));
+    int64_t chosen = abaca_sum_k(logits) + ABACA_ROOM * logits->levels;
+    return 3 * logits->catalogue + ABACA_ROOM + chosen + 2 * (largest_k(logits) + ABACA_ROOM);
 }
 
 /* Rescore the items of one level among the candidates, whose logits are kept beside the row. */
@@ -76,7 +73,7 @@ static int rerank(const Logits *logits, const Primitives *simd, int64_t n, float
     int32_t *chosen = scratch.chosen;
     for (int64_t level = 0; level < logits->levels; level++) {
         if (!rescore(logits, simd, level, n, scratch, candidates, chosen)) return 0;
-        chosen += logits->level_k[level] + ROOM;
+        chosen += logits->level_k[level] + ABACA_ROOM;
     }
     for (int64_t i = 0; i < candidates; i++) row[scratch.items[i]] = scratch.values[i];
     return 1;
@@ -114,9 +111,9 @@ static void history_gradients(const Logits *logits, const Loss *loss, int64_t n,
 /* The same for the levels, the smallest k first: it wrote last. What another took before has no share left. */
 static void level_gradients(const Logits *logits, const Primitives *simd, const Loss *loss, int64_t n, float *row,
                             float scale, Scratch scratch, float *grad_table) {
-    int32_t *chosen = scratch.chosen + abaca_sum_k(logits) + ROOM * logits->levels;
+    int32_t *chosen = scratch.chosen + abaca_sum_k(logits) + ABACA_ROOM * logits->levels;
     for (int64_t level = logits->levels - 1; level >= 0; level--) {
-        chosen -= logits->level_k[level] + ROOM;
+        chosen -= logits->level_k[level] + ABACA_ROOM;
         int64_t left = 0;
         for (int64_t i = 0; i < logits->level_k[level]; i++) {
             float share = scale * row[chosen[i]];

@@ -26,6 +26,8 @@ typedef struct {
     int64_t portable;            /* 1: keep to plain C */
 } Logits;
 
+#define ABACA_ROOM 8 /* what `collect` may write past the end */
+
 /* One worker's memory. */
 typedef struct {
     int32_t *items;   /* (V + 8) candidates of the levels, ascending */
@@ -39,6 +41,9 @@ typedef struct {
 const Primitives *abaca_primitives(int64_t portable);
 int64_t abaca_sum_k(const Logits *logits);
 Scratch abaca_carve(const Logits *logits, int32_t *memory);
+
+/* How many 4-byte words of scratch memory a worker needs. */
+EXPORT int64_t abaca_scratch_words(const Logits *logits);
 
 /* Turn a row of base logits into final ones. Returns 0 where NaN leaves too few items to choose from. */
 int abaca_override(const Logits *logits, const Primitives *simd, int64_t n, float *row, Scratch scratch);

@@ -37,7 +37,7 @@ static float between(Threshold bounds, int step) {
 static Threshold find(const Primitives *simd, const float *values, int64_t n, int64_t k, int64_t enough) {
     float low, high;
     simd->range(values, n, &low, &high);
-    Threshold bounds = {low, at_order(order(high) + 1), simd->count(values, n, low)};
+    Threshold bounds = {low, at_order(order(high + 0.0f) + 1), simd->count(values, n, low)}; /* −0 is 0 */
     if (bounds.count < k) return bounds;
     for (int step = 0; bounds.count > enough && order(bounds.missed) - order(bounds.reached) > 1; step++) {
         float middle = between(bounds, step);
@@ -71,9 +71,13 @@ int64_t abaca_select(const Primitives *simd, const float *values, int64_t n, int
     if (k >= n) return everything(n, places);
     Threshold bounds = find(simd, values, n, k, k);
     if (bounds.count <= k) return simd->collect(values, n, bounds.reached, places);
-    int64_t total = simd->collect(values, n, bounds.missed, places);
-    for (int64_t i = 0; total < k; i++) {
-        if (values[i] >= bounds.reached && !(values[i] >= bounds.missed)) places[total++] = (int32_t)i;
+    /* Of those that tie, the first. */
+    int64_t total = 0;
+    for (int64_t i = 0; i < n && total < k; i++) {
+        if (values[i] > bounds.reached) places[total++] = (int32_t)i;
+    }
+    for (int64_t i = 0; i < n && total < k; i++) {
+        if (values[i] == bounds.reached) places[total++] = (int32_t)i;
     }
     return total;
 }

@@ -1,0 +1,432 @@
+"""The command line, end to end on a tiny log: what it prints, what it writes, how it exits."""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer.main
+
+import abaca
+from abaca.cli import app, main
+from abaca.data.synthetic import synthetic_log
+
+COMMANDS = ("inspect", "prepare", "train", "evaluate", "recommend")
+QUICK = [
+    "--epochs", "2", "--dim", "8", "--encoder", "gru4rec", "--lr", "0.02", "--warmup", "2", "--batch-targets", "100"
+]  # fmt: skip
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Cli = Callable[..., Outcome]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Runs a command in this process."""
+
+    def run(*arguments: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["abaca", *map(str, arguments)])
+        monkeypatch.setattr(app, "registered_commands", [])  # `main` adds them
+        capsys.readouterr()
+        try:
+            main()
+            code: Any = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        said = capsys.readouterr()
+        return Outcome(code, said.out, said.err)
+
+    return run
+
+
+def refused(outcome: Outcome, *words: str) -> None:
+    """The user's mistake: exit code 2, one message, no traceback, nothing on standard output."""
+    said = " ".join(outcome.err.split())
+    assert outcome.code == 2, said
+    assert outcome.out == ""
+    assert "Traceback" not in said
+    assert said.count("error:") == 1
+    for word in words:
+        assert word in said
+
+
+def write_log(path: Path) -> Path:
+    """40 users, 30 items with text ids, as CSV."""
+    table = synthetic_log("copy-after-repeat", users=40, items=30, length=12, seed=2)
+    with path.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["user", "item", "time"])
+        for user, item, time in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            writer.writerow([f"u{user}", f"i{item:02}", time])
+    return path
+
+
+class Shop(NamedTuple):
+    log: Path
+    sequences: Path
+    model: Path
+    plain: Path
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """A log, its sequences and two models, made by the commands."""
+    folder = tmp_path_factory.mktemp("shop")
+    log = write_log(folder / "log.csv")
+    places = Shop(log, folder / "sequences", folder / "model", folder / "plain")
+    with pytest.MonkeyPatch.context() as patch:
+        for arguments in (
+            ["prepare", log, places.sequences],
+            ["train", places.sequences, places.model, "--output", "softmax+CPR:5", *QUICK],
+            ["train", log, places.plain, "--output", "softmax", *QUICK],
+        ):
+            patch.setattr(sys, "argv", ["abaca", *map(str, arguments)])
+            patch.setattr(app, "registered_commands", [])
+            with pytest.raises(SystemExit) as stop:
+                main()
+            assert not stop.value.code
+    return places
+
+
+def test_as_a_program(tmp_path: Path) -> None:
+    """`python -m abaca`, as the shell sees it: exit codes 0 and 2, results apart from messages."""
+    log = write_log(tmp_path / "log.csv")
+
+    def shell(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-W", "error", "-m", "abaca", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"})
+
+    good = shell("inspect", str(log), "--json")
+    assert (good.returncode, good.stderr) == (0, "")
+    assert json.loads(good.stdout)["interactions"] == 480
+    bad = shell("inspect", str(tmp_path / "nothing.csv"))
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert bad.stderr.startswith("error: ")
+    assert "nothing.csv" in bad.stderr
+    assert len(bad.stderr.strip().splitlines()) == 1
+
+
+def test_version_and_help(cli: Cli) -> None:
+    version = cli("--version")
+    assert version.code == 0
+    assert version.out.startswith(f"abaca {abaca.__version__}")
+    shown = cli("--help")
+    assert shown.code == 0
+    for command in COMMANDS:
+        assert command in shown.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches(cli: Cli, command: str) -> None:
+    shown = cli(command, "--help")
+    assert shown.code == 0
+    assert f"Example: abaca {command}" in " ".join(shown.out.replace("│", " ").split())
+
+
+def test_every_option_has_a_sentence(cli: Cli) -> None:
+    cli("--help")
+    group = typer.main.get_command(app)
+    names = set(group.commands)  # type: ignore[attr-defined]
+    assert names >= set(COMMANDS)
+    for name in COMMANDS:
+        for parameter in group.commands[name].params:  # type: ignore[attr-defined]
+            if parameter.name != "help":
+                assert parameter.help, f"{name} {parameter.name}"
+
+
+@pytest.mark.parametrize("command", ["prediction", "trian"])
+def test_an_unknown_command_is_refused(cli: Cli, command: str) -> None:
+    outcome = cli(command)
+    assert outcome.code == 2
+    assert command in outcome.err
+
+
+def test_an_unknown_option_is_refused(cli: Cli, shop: Shop) -> None:
+    outcome = cli("train", shop.log, "x", "--epoch", "3")
+    assert outcome.code == 2
+    assert "--epochs" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_inspect(cli: Cli, shop: Shop) -> None:
+    shown = cli("inspect", shop.log)
+    assert shown.code == 0
+    for words in ("users", "40", "interactions", "480", "repeats", "bad rows", "none", "time", "MB"):
+        assert words in shown.out
+    found = cli("inspect", shop.log, "--json").json
+    assert (found["users"], found["interactions"]) == (40, 480)
+    assert found["items"] <= 30
+
+
+def test_inspect_counts_bad_rows_where_prepare_stops(cli: Cli, tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.csv")
+    with log.open("a") as stream:
+        stream.write("u1,,5\nu2,i01,soon\n")
+    assert sum(cli("inspect", log, "--json").json["bad_rows"].values()) == 2
+    refused(cli("prepare", log, tmp_path / "s"), "log.csv line 482", "--on-bad-row skip")
+    assert not (tmp_path / "s").exists()
+    refused(cli("train", log, tmp_path / "m", *QUICK), "log.csv line 482")
+    made = cli("prepare", log, tmp_path / "s", "--on-bad-row", "skip", "--json")
+    assert made.code == 0
+    assert sum(made.json["counts"]["bad_rows"].values()) == 2
+    with pytest.raises(ValueError, match="on_bad_row"):
+        abaca.read_log(log, on_bad_row="ignore")  # type: ignore[arg-type]
+
+
+def test_prepare_says_what_it_did(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    shown = cli("prepare", shop.log, tmp_path / "s", "--min-item", "3")
+    assert shown.code == 0
+    said = " ".join(shown.out.split())
+    assert "40 users" in said
+    assert "40 validation and 40 test targets" in said
+    assert "split: leave one out" in said
+
+
+def test_prepare_in_json_is_the_manifest(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    made = cli("prepare", shop.log, tmp_path / "s", "--json", "--split", "time", "--target", "all")
+    assert made.code == 0
+    assert made.json == json.loads((tmp_path / "s" / "manifest.json").read_text())
+    assert made.json["options"]["split"] == "time"
+
+
+def test_prepare_refuses_to_overwrite(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    assert cli("prepare", shop.log, tmp_path / "s").code == 0
+    refused(cli("prepare", shop.log, tmp_path / "s"), "prepared already", "--overwrite")
+    assert cli("prepare", shop.log, tmp_path / "s", "--overwrite", "--min-user", "6").code == 0
+    assert json.loads((tmp_path / "s" / "manifest.json").read_text())["options"]["min_user"] == 6
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    refused(cli("prepare", shop.log, tmp_path / "mine", "--overwrite"), "not a prepared folder")
+    assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
+
+
+def test_columns_can_be_named(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    log = tmp_path / "odd.csv"
+    log.write_text(shop.log.read_text().replace("user,item,time", "who,what,when", 1))
+    refused(cli("inspect", log), "odd.csv")
+    assert cli("inspect", log, "--user", "who", "--item", "what", "--time", "when", "--json").json["users"] == 40
+
+
+def test_train_writes_a_model_and_a_record(shop: Shop) -> None:
+    names = sorted(path.name.split("-")[0] for path in shop.model.iterdir())
+    assert names == ["catalogue", "model.json", "training.jsonl", "weights"]
+    records = [json.loads(line) for line in (shop.model / "training.jsonl").read_text().splitlines()]
+    assert [record["epoch"] for record in records] == [0, 1]
+    assert {"loss", "ndcg@10", "seconds", "lr", "targets"} <= records[0].keys()
+
+
+def test_train_says_how_it_goes_and_what_next(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    outcome = cli("train", shop.sequences, tmp_path / "m", *QUICK)
+    assert outcome.code == 0
+    assert re.search(r"epoch +2/2 +loss \d\.\d+ +validation ndcg@10 0\.\d+ .* targets/s", outcome.err)
+    assert "sasrec" not in outcome.out
+    assert "gru4rec softmax+CPR:100+Mi: validation ndcg@10" in outcome.out
+    assert f"next: abaca evaluate {tmp_path / 'm'} {shop.sequences}" in outcome.out
+
+
+def test_train_takes_a_file_of_options_and_flags_win(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text(
+        'encoder = "gru4rec"\noutput = "softmax+C"\nepochs = 1\ndim = 6\nbatch_targets = 100\nlr = 1\n'
+        "checkpoint_minutes = 0.5\nstop_after = 1\n"
+    )
+    assert cli("train", shop.log, tmp_path / "m", "--config", config, "--lr", "0.01").code == 0
+    document = json.loads((tmp_path / "m" / "model.json").read_text())
+    options = document["training"]["options"]
+    assert (document["encoder"], document["output"], document["encoder_options"]["dim"]) == ("gru4rec", "softmax+C", 6)
+    assert (options["epochs"], options["lr"], options["checkpoint_minutes"]) == (1, 0.01, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("epoch = 3", "key 'epoch' is not an option; did you mean 'epochs'?"),
+        ("outptu = 'softmax'", "did you mean 'output'?"),
+        ("resume = true", "key 'resume' is not an option"),
+        ("epochs = ", "run.toml"),
+        ("epochs = 'ten'", "epochs must be a whole number, got 'ten'"),
+        ("dim = 2.5", "dim must be a whole number, got 2.5"),
+        ("lr = -1", "lr must be above 0"),
+        ("encoder = 'lstm'", "encoder 'lstm' is not one of gru4rec, sasrec"),
+        ("output = 'softmax+PR:3'", "P adds to C"),
+        ("metric = 'recall'", "is not like ndcg@10"),
+    ],
+)
+def test_a_file_of_options_that_makes_no_sense_is_refused(
+    cli: Cli, shop: Shop, tmp_path: Path, content: str, said: str
+) -> None:
+    (tmp_path / "run.toml").write_text(content)
+    refused(cli("train", shop.log, tmp_path / "m", "--config", tmp_path / "run.toml"), said)
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_missing_file_of_options_is_refused(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    refused(cli("train", shop.log, tmp_path / "m", "--config", tmp_path / "no.toml"), "no.toml is not there")
+
+
+def test_options_of_preparing_come_too_late_for_sequences(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    refused(cli("train", shop.sequences, tmp_path / "m", "--min-user", "9", *QUICK), "prepared already", "--min-user")
+    (tmp_path / "items.csv").write_text("item,title\ni01,One\n")
+    refused(cli("train", shop.sequences, tmp_path / "m", "--items", tmp_path / "items.csv", *QUICK), "prepared already")
+
+
+def test_resume_goes_on_only_with_the_same_run(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    assert cli("train", shop.log, tmp_path / "m", "--resume", *QUICK).code == 0  # nothing there yet: it begins
+    assert cli("train", shop.log, tmp_path / "m", "--resume", *QUICK).code == 0  # finished: nothing to do
+    refused(cli("train", shop.log, tmp_path / "m", "--resume", "--seed", "5", *QUICK), "another seed", "--resume")
+
+
+def test_evaluate_one_model(cli: Cli, shop: Shop) -> None:
+    shown = cli("evaluate", shop.model, shop.log)
+    assert shown.code == 0
+    said = " ".join(shown.out.split())
+    for words in ("NDCG@10", "HR@10", "all (40)", "repeat (", "gru4rec softmax+CPR:5", "95 %", "split: leave one out"):
+        assert words in said
+    alone = cli("evaluate", shop.model, shop.sequences, "--no-baselines", "--at", "5,10", "--json").json
+    assert [entry["name"] for entry in alone["evaluations"]] == ["gru4rec softmax+CPR:5"]
+    assert alone["comparisons"] == []
+    everything = alone["evaluations"][0]["groups"]["all"]
+    assert everything["count"] == 40
+    assert set(everything["metrics"]) == {"ndcg@5", "hr@5", "mrr@5", "ndcg@10", "hr@10", "mrr@10"}
+
+
+def test_evaluate_compares_models_and_adds_baselines(cli: Cli, shop: Shop) -> None:
+    shown = cli("evaluate", shop.plain, shop.model, shop.log)
+    assert shown.code == 0
+    assert "gru4rec softmax+CPR:5 against gru4rec softmax: ndcg@10" in shown.out
+    assert " p = 0." in shown.out or " p = 1." in shown.out
+    found = cli("evaluate", shop.plain, shop.model, shop.log, "--json").json
+    assert len(found["evaluations"]) > 4  # two models and the baselines
+    (test,) = found["comparisons"]
+    assert (test["a"], test["b"]) == ("gru4rec softmax+CPR:5", "gru4rec softmax")
+    values = {entry["name"]: entry["groups"]["all"]["metrics"]["ndcg@10"]["value"] for entry in found["evaluations"]}
+    assert test["difference"]["value"] == pytest.approx(values[test["a"]] - values[test["b"]])
+
+
+def test_models_of_the_same_kind_are_told_apart(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    assert cli("train", shop.log, tmp_path / "m", "--output", "softmax", "--seed", "3", *QUICK).code == 0
+    found = cli("evaluate", shop.plain, tmp_path / "m", shop.log, "--no-baselines", "--json").json
+    assert [entry["name"] for entry in found["evaluations"]] == [
+        f"gru4rec softmax ({shop.plain})",
+        f"gru4rec softmax ({tmp_path / 'm'})",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["{model}"], "one or more model directories and then the log"),
+        (["{model}", "{log}", "--at", "ten"], "--at 'ten' is not a list of whole numbers"),
+        (["{model}", "{log}", "--at", "0"], "a cutoff is at least 1"),
+        (["{model}", "{log}", "--targets", "train"], "--targets 'train' is not test or valid"),
+        (["{log}", "{log}"], "is not a model directory"),
+        (["{model}", "{other}"], "trained on other data"),
+        (["{model}", "{nothing}"], "nothing.csv"),
+    ],
+)
+def test_evaluate_refuses(cli: Cli, shop: Shop, tmp_path: Path, arguments: list[str], said: str) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("".join(shop.log.read_text().splitlines(keepends=True)[:400]))
+    places = {**shop._asdict(), "other": other, "nothing": tmp_path / "nothing.csv"}
+    refused(cli("evaluate", *(argument.format(**places) for argument in arguments)), said)
+
+
+def test_recommend(cli: Cli, shop: Shop) -> None:
+    shown = cli("recommend", shop.model, "i01", "i02", "i01", "-n", "4")
+    assert shown.code == 0
+    for words in ("after i01 i02 i01", "probability", "reason", "%", "one of the history"):
+        assert words in shown.out
+    found = cli("recommend", shop.model, "i01", "i02", "i01", "-n", "4", "--json").json
+    assert len(found["items"]) == 4
+    expected = abaca.load(shop.model).recommend(["i01", "i02", "i01"], 4)
+    assert [item["id"] for item in found["items"]] == expected.ids
+    assert found["unknown"] == []
+
+
+def test_recommend_under_policies(cli: Cli, shop: Shop) -> None:
+    def ids(*options: str) -> list[str]:
+        answer = cli("recommend", shop.model, "i01", "i02", *options, "--json").json
+        return [item["id"] for item in answer["items"]]
+
+    assert set(ids("--repeats", "only")) == {"i01", "i02"}
+    assert not {"i01", "i02"} & set(ids("--repeats", "exclude", "-n", "30"))
+    assert set(ids("--candidate", "i05", "--candidate", "i06", "--candidate", "i01", "--exclude", "i06")) == {
+        "i05",
+        "i01",
+    }
+    assert len({"i01", "i02"} & set(ids("--max-repeat-share", "0.5", "-n", "2"))) <= 1
+
+
+def test_unknown_ids_are_named(cli: Cli, shop: Shop) -> None:
+    shown = cli("recommend", shop.model, "i01", "tofu", "--exclude", "[soap]", "-n", "2")
+    assert shown.code == 0
+    assert "not known to the model: tofu, [soap]" in shown.out
+    only = cli("recommend", shop.model, "tofu", "-n", "2")
+    assert only.code == 0
+    assert "popular: no item of the history is known" in only.out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--repeats", "never"], "repeats must be one of auto, exclude, only, got 'never'"),
+        (["-n", "0"], "n must be at least 1"),
+        (["--max-repeat-share", "2"], "between 0 and 1"),
+    ],
+)
+def test_recommend_refuses(cli: Cli, shop: Shop, options: list[str], said: str) -> None:
+    refused(cli("recommend", shop.model, "i01", *options), said)
+
+
+def test_a_model_that_is_not_one_is_refused(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    refused(cli("recommend", tmp_path / "no", "i01"), "is not a model directory", "abaca train")
+    refused(cli("recommend", shop.sequences, "i01"), "is not a model directory")
+
+
+def test_integer_ids_on_the_shell(cli: Cli, tmp_path: Path) -> None:
+    abaca.Recommender("gru4rec", "softmax+C", epochs=1, dim=4, batch_targets=100).fit(
+        synthetic_log("copy-after-repeat", users=20, items=30, length=8, seed=2), folder=tmp_path / "m"
+    )
+    found = cli("recommend", tmp_path / "m", "3", "7", "x7", "²", "--json").json
+    assert found["unknown"] == ["x7", "²"]
+    assert all(isinstance(item["id"], int) for item in found["items"])
+
+
+def test_names_are_shown_as_they_are(cli: Cli, tmp_path: Path) -> None:
+    """Ids and titles with brackets, colons and slashes are text, not markup."""
+    log, items = write_log(tmp_path / "[log].csv"), tmp_path / "items.csv"
+    log.write_text(log.read_text().replace("i01", "[/]01"))
+    items.write_text("item,title\n[/]01,[bold]jam :smile:\n")
+    assert cli("train", log, tmp_path / "[m]", "--items", items, *QUICK).code == 0
+    shown = cli("recommend", tmp_path / "[m]", "[/]01", "--repeats", "only")
+    assert shown.code == 0
+    assert "[/]01" in shown.out
+    assert "[bold]jam :smile:" in shown.out
+    assert "after [/]01" in shown.out
+    assert cli("inspect", log).out.startswith("[log].csv")
+
+
+def test_the_log_may_be_anywhere_in_any_format(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    lines = shop.log.read_text().splitlines(keepends=True)
+    (folder / "a.csv").write_text("".join(lines[:240]))
+    (folder / "b.csv").write_text("".join([lines[0], *lines[240:]]))
+    assert cli("inspect", folder, "--json").json["interactions"] == 480
+    assert cli("evaluate", shop.model, folder, "--no-baselines", "--json").code == 0

@@ -1,0 +1,285 @@
+"""The public face: fit, recommend, evaluate, save, load."""
+
+import dataclasses
+import gc
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import polars
+import pyarrow
+import pytest
+import torch
+
+import abaca
+from abaca.data.sequences import Sequences
+from abaca.data.synthetic import synthetic_log
+from abaca.errors import ModelError, QueryError, SequencesError, SpecError
+from abaca.recommender import Recommender, sort_options
+
+QUICK: dict[str, Any] = {
+    "epochs": 2, "lr": 0.02, "warmup": 2, "batch_targets": 100, "targets": 6, "overlap": 4, "window": 8, "dim": 8
+}  # fmt: skip
+
+LOG = synthetic_log("copy-after-repeat", users=40, items=30, length=12, seed=2)
+TABLES = {"pandas": LOG.to_pandas(), "polars": polars.from_arrow(LOG), "arrow": LOG}
+
+
+def quick(encoder: str = "gru4rec", output: str = "softmax+CPR:5", **options: Any) -> Recommender:
+    return Recommender(encoder, output, **{**QUICK, **options})
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Recommender:
+    return quick().fit(LOG)
+
+
+def weights(recommender: Recommender) -> list[torch.Tensor]:
+    assert recommender.saved is not None
+    return list(recommender.saved.model.state_dict().values())
+
+
+def same_weights(one: Recommender, other: Recommender) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(weights(one), weights(other), strict=True))
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_whole_cycle(kind: str, tmp_path: Path, fitted: Recommender) -> None:
+    """fit → evaluate → save → load → recommend, with every kind of table, gives one and the same answer."""
+    table = TABLES[kind]
+    recommender = quick().fit(table)
+    assert same_weights(recommender, fitted)
+    evaluation = recommender.evaluate(cutoffs=(5, 10))
+    assert 0 < evaluation.mean("ndcg@5") <= evaluation.mean("ndcg@10") <= 1
+    assert len(evaluation.rank) == 40
+    recommender.save(tmp_path / "model")
+    loaded = abaca.load(tmp_path / "model")
+    history = LOG["item"].to_pylist()[:6]
+    assert loaded.recommend(history, 5) == recommender.recommend(history, 5)
+    assert len(loaded.recommend(history, 5)) == 5
+    again = loaded.evaluate(table, cutoffs=(5, 10))
+    assert np.array_equal(again.rank, evaluation.rank)
+    assert (loaded.training, loaded.prepare) == (recommender.training, recommender.prepare)
+
+
+@pytest.mark.parametrize(("encoder", "output"), [("sasrec", "softmax+CPR:3,5+Mi"), ("gru4rec", "repeatnet")])
+def test_other_models_go_through_the_cycle_too(tmp_path: Path, encoder: str, output: str) -> None:
+    recommender = quick(encoder, output).fit(LOG)
+    recommender.save(tmp_path)
+    loaded = abaca.load(tmp_path)
+    assert (loaded.encoder, loaded.output) == (encoder, output)
+    assert np.array_equal(loaded.evaluate(LOG).rank, recommender.evaluate().rank)
+    history = LOG["item"].to_pylist()[:12]
+    assert loaded.recommend(history).ids == recommender.recommend(history).ids
+
+
+def test_a_log_a_path_and_a_prepared_folder_are_the_same(tmp_path: Path, fitted: Recommender) -> None:
+    LOG.to_pandas().to_parquet(tmp_path / "log.parquet")
+    with abaca.read_log(tmp_path / "log.parquet") as log:
+        assert same_weights(quick().fit(log), fitted)
+        sequences = abaca.prepare(log, tmp_path / "sequences")
+    assert same_weights(quick().fit(str(tmp_path / "log.parquet")), fitted)
+    assert same_weights(quick().fit(tmp_path / "sequences"), fitted)
+    assert same_weights(quick().fit(sequences), fitted)
+
+
+def test_text_ids_come_back_as_text() -> None:
+    frame = LOG.to_pandas()
+    frame["item"] = frame["item"].map(lambda item: f"00{item}")
+    recommender = quick().fit(frame)
+    history = frame["item"].tolist()[:5]
+    found = recommender.recommend(history, 4)
+    assert all(isinstance(id, str) and id.startswith("00") for id in found.ids)
+    assert recommender.recommend([int(history[0])], 4).unknown == (int(history[0]),)
+
+
+def test_integer_ids_come_back_as_integers(fitted: Recommender) -> None:
+    history = LOG["item"].to_numpy()[:5]
+    found = fitted.recommend(history, 4)
+    assert all(type(id) is int for id in found.ids)
+    assert found == fitted.recommend(history.tolist(), 4)
+
+
+def test_many_histories_at_once(fitted: Recommender) -> None:
+    histories = [[1, 2, 3], [], [4], [99, 5]]
+    answers = fitted.recommend_many(histories, 3, repeats="exclude")
+    assert [answer.ids for answer in answers] == [fitted.recommend(h, 3, repeats="exclude").ids for h in histories]
+    assert answers[3].unknown == (99,)
+    assert fitted.recommend_many([]) == []
+
+
+def test_policies_reach_the_answer(fitted: Recommender) -> None:
+    history = [1, 2, 1, 3]
+    assert set(fitted.recommend(history, 3, repeats="only").ids) == {1, 2, 3}
+    assert not {1, 2, 3} & set(fitted.recommend(history, 20, repeats="exclude").ids)
+    assert set(fitted.recommend(history, 9, candidates=[1, 7, 8, 500]).ids) == {1, 7, 8}
+    assert fitted.recommend(history, 9, candidates=[1, 7, 8, 500], exclude=[7]).unknown == (500,)
+    assert 7 not in fitted.recommend(history, 30, exclude=[7]).ids
+    assert sum(item.repeat for item in fitted.recommend(history, 10, max_repeat_share=0.1)) <= 1
+    with pytest.raises(SpecError, match=r"recommend has no option 'repeat'; did you mean repeats\?"):
+        fitted.recommend(history, repeat="only")
+    with pytest.raises(QueryError, match="repeats must be one of"):
+        fitted.recommend(history, repeats="none")
+    with pytest.raises(QueryError, match="got the text 'milk'"):
+        fitted.recommend("milk")
+    with pytest.raises(QueryError, match="got the text '7'"):
+        fitted.recommend(history, exclude="7")
+
+
+def test_titles_travel_with_the_model(tmp_path: Path) -> None:
+    titles = pyarrow.table({"item": list(range(30)), "title": [f"Thing {i}" for i in range(30)]})
+    recommender = quick().fit(LOG, items=titles)
+    recommender.save(tmp_path)
+    for found in abaca.load(tmp_path).recommend([1, 2], 30):
+        assert found.name == f"Thing {found.id}"
+
+
+def test_an_item_table_comes_too_late_for_a_prepared_folder(small: Sequences) -> None:
+    with pytest.raises(SpecError, match="the data is prepared already"):
+        quick().fit(small, items=pyarrow.table({"item": [1], "title": ["one"]}))
+
+
+def test_before_fitting_nothing_can_be_asked(tmp_path: Path) -> None:
+    for call in (lambda r: r.recommend([1]), lambda r: r.evaluate(), lambda r: r.save(tmp_path)):
+        with pytest.raises(ModelError, match="not trained yet"):
+            call(quick())
+
+
+def test_a_loaded_model_needs_data_to_be_evaluated(tmp_path: Path, fitted: Recommender) -> None:
+    fitted.save(tmp_path)
+    with pytest.raises(ModelError, match="does not carry its data; pass the log"):
+        abaca.load(tmp_path).evaluate()
+
+
+def test_other_data_is_refused(fitted: Recommender) -> None:
+    other = synthetic_log("copy-after-repeat", users=40, items=30, length=12, seed=3)
+    with pytest.raises(ModelError, match="trained on other data"):
+        fitted.evaluate(other)
+    with pytest.raises(ModelError, match="trained on other data"):
+        fitted.evaluate(LOG.slice(0, 400))
+    assert fitted.evaluate().mean("ndcg@10") == fitted.evaluate(LOG).mean("ndcg@10")
+
+
+def test_validation_targets_can_be_ranked_and_are_what_training_saw(fitted: Recommender) -> None:
+    assert fitted.saved is not None
+    assert fitted.evaluate(targets="valid").mean("ndcg@10") == pytest.approx(fitted.saved.training["best"])
+
+
+def test_refit_trains_on_everything_for_the_best_number_of_epochs_and_refuses_evaluation(tmp_path: Path) -> None:
+    recommender = quick(epochs=4, lr=0.1).fit(LOG)
+    assert recommender.saved is not None
+    best = recommender.saved.training["best_epoch"]
+    before = [weight.clone() for weight in weights(recommender)]
+    recommender.fit(LOG, refit=True)
+    training = recommender.saved.training
+    assert [record["targets"] for record in training["records"]] == [LOG.num_rows - 40] * (best + 1)
+    assert not all(torch.equal(a, b) for a, b in zip(before, weights(recommender), strict=True))
+    with pytest.raises(ModelError, match="refitted on everything: no target is held out"):
+        recommender.evaluate()
+    recommender.save(tmp_path)
+    with pytest.raises(ModelError, match="refitted on everything"):
+        abaca.load(tmp_path).evaluate(LOG)
+    assert len(recommender.recommend([1, 2], 3)) == 3
+
+
+def test_refit_needs_a_fit_before() -> None:
+    with pytest.raises(ModelError, match="refit needs an earlier fit"):
+        quick().fit(LOG, refit=True)
+
+
+def test_a_loaded_model_can_be_refitted(tmp_path: Path, fitted: Recommender) -> None:
+    fitted.save(tmp_path)
+    loaded = abaca.load(tmp_path).fit(LOG, refit=True)
+    direct = quick().fit(LOG).fit(LOG, refit=True)
+    assert same_weights(loaded, direct)
+
+
+def test_refit_after_a_split_by_time_knows_the_cold_items_too() -> None:
+    """Item 77 is seen only after training ends: unknown to the fit, known to the refit."""
+    times = np.arange(LOG.num_rows)
+    items = np.where(times < 420, LOG["item"].to_numpy() % 20, LOG["item"].to_numpy())
+    items[470:] = np.where(times[470:] % 2, 77, items[470:])
+    table = pandas.DataFrame({"user": times % 40, "item": items, "time": times})
+    recommender = quick(split="time").fit(table)
+    assert recommender.saved is not None
+    assert recommender.recommend([77], 3).unknown == (77,)
+    assert recommender.evaluate().summary.cold > 0
+    recommender.fit(table, refit=True)
+    assert recommender.recommend([77], 3).unknown == ()
+    assert 77 in recommender.recommend([1], 100).ids
+
+
+def test_the_encoder_of_a_transformer_holds_the_longest_window() -> None:
+    made = quick("sasrec", targets=9, overlap=5, window=3)
+    assert made._sizes()["window"] == 14
+    assert quick("sasrec", targets=2, overlap=1, window=30)._sizes()["window"] == 30
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"epoch": 3}, r"gru4rec has no option 'epoch'; did you mean epochs\?"),
+        ({"droput": 0.1}, r"did you mean dropout\?"),
+        ({"min_users": 3}, r"did you mean min_user\?"),
+        ({"heads": 2}, r"gru4rec has no option 'heads'"),
+        ({"zzz": 1}, r"there are average, batch_targets,"),
+        ({"epochs": "ten"}, r"epochs must be a whole number, got 'ten'"),
+        ({"epochs": 2.5}, r"epochs must be a whole number, got 2.5"),
+        ({"epochs": True}, r"epochs must be a whole number, got True"),
+        ({"lr": "fast"}, r"lr must be a number, got 'fast'"),
+        ({"schedule": 3}, r"schedule must be text, got 3"),
+        ({"lr": 0.0}, r"lr must be above 0"),
+        ({"split": "half"}, r"--split 'half' is not known"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_with_the_nearest(option: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        Recommender("gru4rec", "softmax", **option)
+
+
+def test_encoders_and_outputs_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(SpecError, match="encoder 'lstm' is not one of gru4rec, sasrec"):
+        Recommender("lstm")
+    with pytest.raises(SpecError, match="did you mean"):
+        Recommender(output="softmax+CRP:100")
+
+
+def test_options_go_where_they_belong() -> None:
+    training, sizes, prepare = sort_options("sasrec", {"epochs": 3, "dim": 8, "min_item": 2, "window": 9, "lr": 1})
+    assert (training.epochs, training.window, training.lr) == (3, 9, 1)
+    assert sizes["dim"] == 8
+    assert prepare.min_item == 2
+    names = {field.name for field in dataclasses.fields(training)}
+    assert {"epochs", "lr", "window"} <= names
+
+
+def test_seeds(fitted: Recommender) -> None:
+    assert same_weights(quick().fit(LOG), fitted)
+    assert not same_weights(quick(seed=1).fit(LOG), fitted)
+
+
+def test_a_log_too_short_to_train_on_is_refused() -> None:
+    table = {"user": [1, 1, 1], "item": [1, 2, 3], "time": [1, 2, 3]}
+    with pytest.raises(SequencesError, match="nothing to train on"):
+        quick(min_user=1).fit(pyarrow.table(table))
+
+
+def test_temporary_folders_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A table is prepared in a temporary folder, which lasts as long as its sequences and no longer."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    recommender = quick(epochs=1).fit(LOG)
+    recommender.evaluate(LOG)
+    gc.collect()
+    assert len(list(tmp_path.iterdir())) == 1
+    assert recommender.evaluate().mean("hr@10") > 0
+    assert recommender.sequences is not None
+    assert len(recommender.sequences.user_ids) == 40
+    del recommender
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ModelError):
+        quick().fit(LOG, refit=True)
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
