@@ -2,15 +2,15 @@
 
 import sys
 
-from setuptools import Extension, setup
-from setuptools.command.build_ext import build_ext
+from setuptools import Extension, setup  # type: ignore[import-untyped]
+from setuptools.command.build_ext import build_ext  # type: ignore[import-untyped]
 
 NATIVE = "src/abaca/nn/native"
 SOURCES = ("rowpass.c", "ranking.c", "topk.c", "portable.c", "avx2.c")
 HEADERS = ("rowpass.h", "topk.h", "primitives.h")
 
 
-class BuildLibrary(build_ext):
+class BuildLibrary(build_ext):  # type: ignore[misc]
     """A plain shared library: it is loaded by ctypes and has no module to initialise."""
 
     def get_export_symbols(self, ext: Extension) -> list[str]:

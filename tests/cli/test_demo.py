@@ -1,3 +1,4 @@
+import json
 import re
 import sys
 from pathlib import Path
@@ -62,6 +63,8 @@ def test_it_writes_models_that_recommend_and_a_report(ran: tuple[Path, Result]) 
     assert all(f"<th>{row}</th>" in page for row in ROWS)
     assert page.count("<svg") == 4
     assert not re.search(r"(src|href)\s*=", page)
+    results = json.loads((to / "results.json").read_text(encoding="utf-8"))
+    assert [result["name"] for result in results["evaluations"]] == ROWS
     assert (to / "trade-off.svg").read_text(encoding="utf-8").startswith("<svg")
 
 

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from abaca.cli.show import errors_to
+# OpenMP threads that wait should sleep: where cores are shared, threads that spin make two slower than one.
+# It is read when torch is loaded, so every import of torch comes later.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,6 +44,8 @@ def abaca(
 
     From an interaction log (user, item, time) to recommendations:
 
+    [bold]abaca demo[/]                     see it work on grocery data
+
     [bold]abaca inspect[/] LOG              what is in the log
     [bold]abaca train[/] LOG MODEL          learn from it
     [bold]abaca evaluate[/] MODEL LOG       honest numbers, repeats and new items apart
@@ -52,6 +56,7 @@ def abaca(
 def main() -> None:
     """Run a command; 2 for the user's mistake, with one message, 1 for ours."""
     from abaca.cli import demo, evaluate, inspect, prepare, recommend, train
+    from abaca.cli.show import errors_to
     from abaca.errors import UserError
 
     for module in (demo, inspect, prepare, train, evaluate, recommend):

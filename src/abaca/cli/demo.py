@@ -1,5 +1,6 @@
 """`abaca demo`: the main job on real data, start to end."""
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -209,6 +210,13 @@ def _pick(pick: Pick) -> str:
 
 def _write(found: Findings, to: Path) -> None:
     (to / "report.html").write_text(report(found), encoding="utf-8")
+    results = {
+        "data": found.sequences.fingerprint,
+        "settings": found.settings,
+        "evaluations": [result.to_json() for result in found.results],
+        "comparisons": [comparison.to_json() for comparison in found.comparisons],
+    }
+    (to / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     measured = f"Right: finds what comes again. Up: finds what is new. {len(found.results[0].rank):,} test targets."
     (to / "trade-off.svg").write_text(readme_figure(found.results, measured, METRIC), encoding="utf-8")
 

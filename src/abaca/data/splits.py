@@ -53,7 +53,7 @@ def by_time(
     starts = offsets[:-1]
     valid_start, test_start = starts + before_valid, starts + before_test
     chosen = {"last": "the last one", "first": "the first one", "all": "each one"}[target]
-    valid_from, test_from = (moment(cut) for cut in cuts)
+    valid_from, test_from = (as_date(cut) or f"{cut:.15g}" for cut in cuts)
     rule = (
         f"by time: interactions before {valid_from} are for training; {chosen} of each user from then until before "
         f"{test_from} is a validation target, {chosen} from then on is a test target; its history is everything of the "

@@ -2,12 +2,14 @@
 
 * `copy-after-repeat`: new items until one is repeated; from then on copies, each item of the history equally likely.
 * `never-copy`: an item like the latest (of its cluster) that is not in the history.
-* `copy-twice`: rounds of six: five places hold four new items, one of them twice; the sixth is that one again.
+* `copy-twice`: an opening of nine places holds three items twice and three once, shuffled; from then on copies of those
+  seen twice in it, each equally likely.
 * `mixed`: like a shop: popular items, tastes, repeats the more likely the more there were; has no exact answer.
 
 New items are drawn at random for each user, so that no model can know them by heart.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -26,8 +28,8 @@ EXPLORED = (4, 8)
 CLUSTER, STAY = 20, 16
 """never-copy: items of a cluster, and how many of them a user takes before moving to another cluster."""
 
-ROUND = 6
-"""copy-twice: the length of a round; five places hold four items, one of them in two places, the last is a copy."""
+TWICE, ONCE = 3, 3
+"""copy-twice: how many items the opening holds twice, and how many once."""
 
 GROUPS = 20
 """mixed: how many tastes there are."""
@@ -132,29 +134,33 @@ def _never_copy_next(history: list[int], items: int) -> dict[int, float]:
 
 
 def _copy_twice(rng: np.random.Generator, users: int, items: int, length: int) -> tuple[Ints, Ints]:
-    rounds = -(-length // ROUND)
-    fresh = _fresh(rng, users, items, rounds * (ROUND - 2)).reshape(users * rounds, ROUND - 2)
-    pairs = np.array([(i, j) for j in range(ROUND - 1) for i in range(j)])
-    first, second = pairs[rng.integers(0, len(pairs), users * rounds)].T  # where the doubled item is
-    places = np.arange(ROUND - 1)
-    chosen = places - (places >= second[:, None])  # the new items in order, one place left free for the second time
-    chosen = np.where(places == second[:, None], first[:, None], chosen)
-    body = np.take_along_axis(fresh, chosen, axis=1)
-    copy = np.take_along_axis(fresh, first[:, None], axis=1)
-    return np.concatenate([body, copy], axis=1).reshape(users, -1)[:, :length], np.full(users, length)
+    fresh = _fresh(rng, users, items, TWICE + ONCE)  # the first of them are those seen twice
+    places = np.tile([*range(TWICE), *range(TWICE), *range(TWICE, TWICE + ONCE)], (users, 1))
+    copied = rng.integers(0, TWICE, (users, length))
+    chosen = np.concatenate([rng.permuted(places, axis=1), copied], axis=1)[:, :length]
+    return np.take_along_axis(fresh, chosen, axis=1), np.full(users, length)
 
 
 def _copy_twice_next(history: list[int], items: int) -> dict[int, float]:
-    place = len(history) % ROUND
-    current = history[len(history) - place :]
-    doubled = [item for item in set(current) if current.count(item) == 2]
-    if place == ROUND - 1:
-        return {doubled[0]: 1.0}
-    pairs_left = (ROUND - 1) * (ROUND - 2) // 2 - place * (place - 1) // 2
-    following = {} if doubled else dict.fromkeys(current, 1 / pairs_left)
+    opening = history[: 2 * TWICE + ONCE]
+    once = [item for item in set(opening) if opening.count(item) == 1]
+    twice = set(opening) - set(once)
+    left = 2 * TWICE + ONCE - len(history)
+    if left <= 0:
+        return dict.fromkeys(twice, 1 / TWICE)
+    # how many of those seen once will come again: weighed by the number of openings that begin like this one
+    ways = {
+        again: math.comb(len(once), again)
+        * math.perm(TWICE, len(twice) + again)
+        * math.perm(ONCE, len(once) - again)
+        * 2**again
+        for again in range(len(once) + 1)
+    }
+    expected = sum(again * count for again, count in ways.items()) / sum(ways.values())
+    following = {item: expected / len(once) / left for item in once if expected}
     rest = 1 - sum(following.values())
-    seen = set(history)
     if rest > 1e-12:
+        seen = set(history)
         following |= {item: rest / (items - len(seen)) for item in range(items) if item not in seen}
     return following
 

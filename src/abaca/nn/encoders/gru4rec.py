@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from abaca.nn.encoders.checks import check_shares, check_sizes
+
 
 @dataclass(frozen=True)
 class GRU4RecOptions:
@@ -15,6 +17,10 @@ class GRU4RecOptions:
     """Size of the GRU's own state."""
     dropout: float = 0.0
     """Share of the embedding that is dropped in training."""
+
+    def __post_init__(self) -> None:
+        check_sizes(dim=self.dim, hidden=self.hidden)
+        check_shares(dropout=self.dropout)
 
 
 class GRU4Rec(nn.Module):

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from abaca.errors import SpecError
+from abaca.nn.encoders.checks import check_shares, check_sizes
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class SASRecOptions:
     """Dropped of the attention weights."""
 
     def __post_init__(self) -> None:
+        check_sizes(dim=self.dim, window=self.window, blocks=self.blocks, heads=self.heads, inner=self.inner)
+        check_shares(dropout=self.dropout, attention_dropout=self.attention_dropout)
         if self.dim % self.heads:
             raise SpecError(
                 f"dim {self.dim} cannot be divided among {self.heads} heads; choose a multiple of {self.heads}"
