@@ -34,7 +34,9 @@ class Slots(NamedTuple):
         if self.same is None:
             return per_position * seen, 1
         same = self.same.to(per_position.dtype)
-        return (per_position * seen) @ same, (seen @ same).clamp_min(1)
+        histories = torch.arange(len(same), device=same.device)[:, None]
+        count = same.cumsum(dim=1)[histories, positions.clamp_min(0)]  # (B, T, L) occurrences seen
+        return (per_position * seen) @ same, count.clamp_min(1)
 
     def log_gather(self, log_weight: Tensor) -> Tensor:
         """Log of the sum, in the slot of each item, of what `log_weight` (B, T, L) is the logarithm of.
