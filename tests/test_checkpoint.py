@@ -277,3 +277,18 @@ def test_the_record_is_a_line_per_epoch(tmp_path: Path) -> None:
     assert [json.loads(line) for line in lines] == [{"epoch": 0}, {"epoch": 1}, {"epoch": 2, "loss": 0.5}]
     write_record(tmp_path, [])
     assert (tmp_path / checkpoint.RECORD).read_text() == ""
+
+
+def test_nothing_else_in_the_folder_is_deleted(tmp_path: Path) -> None:
+    """A replaced model's files go; a user's own stay, whatever their names."""
+    own = [tmp_path / "weights-mine.safetensors", tmp_path / "catalogue-2024.json"]
+    for path in own:
+        path.write_text("mine")
+    first = made(output="softmax")
+    save_model(tmp_path, first)
+    before = set(tmp_path.iterdir())
+    second = made(output="softmax+C")
+    save_model(tmp_path, second)
+    assert all(path.read_text() == "mine" for path in own)
+    assert len(set(tmp_path.iterdir())) == len(before)
+    assert load_model(tmp_path).output == "softmax+C"

@@ -283,3 +283,20 @@ def test_temporary_folders_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         quick().fit(LOG, refit=True)
     gc.collect()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_nodup_never_recommends_is_missed_however_small_the_catalogue() -> None:
+    rng = np.random.default_rng(0)
+    table = pyarrow.table({"user": np.repeat(np.arange(40), 12), "item": rng.integers(0, 8, 480)})
+    model = abaca.Recommender("gru4rec", "softmax+nodup", epochs=1, dim=8, hidden=8).fit(table)
+    result = model.evaluate()
+    assert result.mask("repeat").any()
+    assert result.mean("hr@10", "repeat") == 0.0
+
+
+def test_refit_keeps_the_titles() -> None:
+    table = pyarrow.table({"user": np.repeat(np.arange(12), 8), "item": np.tile(np.arange(8), 12)})
+    titles = pyarrow.table({"item": np.arange(8), "title": [f"Title {i}" for i in range(8)]})
+    model = abaca.Recommender("gru4rec", "softmax", epochs=1, dim=8, hidden=8).fit(table, items=titles)
+    model.fit(table, refit=True)
+    assert model.recommend([0, 1], n=1).items[0].name.startswith("Title ")

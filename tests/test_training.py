@@ -23,7 +23,7 @@ from abaca.data.log import read_log
 from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.sequences import Sequences
 from abaca.data.synthetic import synthetic_log
-from abaca.errors import ModelError, SequencesError, SpecError
+from abaca.errors import ModelError, SequencesError, SpecError, TrainingError
 from abaca.nn.model import make_model
 from abaca.recommender import Recommender
 from abaca.training import Step, Trainer, TrainingOptions, Watch, swapped
@@ -462,3 +462,17 @@ def test_killed_at_ten_random_moments_it_reaches_the_same_weights(tmp_path: Path
     whole, killed = (load_file(next((tmp_path / name).glob("weights-*"))) for name in ("whole", "killed"))
     assert same(whole, killed)
     assert lines(tmp_path / "whole") == lines(tmp_path / "killed")
+
+
+def test_training_that_diverges_stops_and_says_how_to_go_on(small: Sequences) -> None:
+    trainer = trainer_for(small, QUICK)
+    with torch.no_grad():
+        trainer.weights["items.weight"][0] = torch.nan
+    with pytest.raises(TrainingError, match="diverged; lower lr"):
+        trainer.run(Watch())
+
+
+def test_the_warm_up_of_a_short_run_is_short(small: Sequences) -> None:
+    trainer = trainer_for(small, dataclasses.replace(QUICK, epochs=2, warmup=10_000, schedule="constant"))
+    trainer.progress["taken"] = trainer.steps_per_epoch
+    assert trainer._rate() == 1.0

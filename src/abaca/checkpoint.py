@@ -106,6 +106,7 @@ class Saved:
 def save_model(folder: Path, saved: Saved) -> None:
     """Write a model directory; an older model in it is replaced in one step."""
     folder.mkdir(parents=True, exist_ok=True)
+    before = _files_before(folder)
     catalogue = json.dumps(saved.catalogue.known().to_json(), ensure_ascii=False)
     catalogue_name = f"catalogue-{_digest(catalogue.encode())[:12]}.json"
     write_text(folder / catalogue_name, catalogue)
@@ -120,9 +121,16 @@ def save_model(folder: Path, saved: Saved) -> None:
     }  # fmt: skip
     document["sha256"] = _document_digest(document)
     write_text(folder / MODEL, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    for old in [*folder.glob("weights-*.safetensors"), *folder.glob("catalogue-*.json")]:
-        if old.name not in files:
-            old.unlink()
+    for old in before - files.keys():
+        (folder / old).unlink(missing_ok=True)
+
+
+def _files_before(folder: Path) -> set[str]:
+    """Files of the model that is replaced; nothing else in the folder is ever deleted."""
+    try:
+        return {name for name in _read_document(folder)["files"] if Path(name).name == name}
+    except (ModelError, KeyError, TypeError):
+        return set()
 
 
 def load_model(folder: str | Path) -> Saved:

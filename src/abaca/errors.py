@@ -5,6 +5,7 @@ AbacaError                 every error the library raises on purpose
 │   ├── LogError           the interaction log (file, line, cure)
 │   ├── SpecError          an encoder, output layer or option that makes no sense
 │   ├── SequencesError     a prepared folder that is missing, damaged or of another version
+│   ├── TrainingError      training that cannot go on as it was set up
 │   ├── ModelError         a model directory that is missing, damaged or of another version
 │   └── QueryError         a question a model cannot answer
 └── Interrupted            the run was stopped and can go on
@@ -29,6 +30,10 @@ class SpecError(UserError):
 
 class SequencesError(UserError):
     """A prepared folder that is missing, damaged or of another version."""
+
+
+class TrainingError(UserError):
+    """Training that cannot go on as it was set up."""
 
 
 class ModelError(UserError):

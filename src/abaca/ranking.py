@@ -38,11 +38,17 @@ class ModelRanker:
                 banned=torch.empty(len(places), 0, dtype=torch.long),
             )
             found = self.ask(items, positions, question)
-            rank[places] = found.rank.numpy()
+            rank[places] = np.where(self._excluded(items, targets[places]), catalogue + 1, found.rank.numpy())
             best = found.items.masked_fill(found.logits == -torch.inf, PAD)
             top[places, : best.shape[1]] = best.numpy()
             probability[places] = found.mass.clamp(0, 1).numpy()
         return Ranked(rank, top, probability)
+
+    def _excluded(self, items: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Which targets nodup never recommends: however small the catalogue, they are missed."""
+        if not self.model.output.spec.nodup:
+            return np.zeros(len(targets), dtype=bool)
+        return np.asarray((items == targets[:, None]).any(axis=1))
 
     @torch.no_grad()
     def ask(self, items: np.ndarray, positions: np.ndarray, question: Question) -> Answer:

@@ -56,6 +56,7 @@ class Recommender:
         self.output = str(OutputSpec.parse(output))
         self.training, self.encoder_options, self.prepare = sort_options(encoder, options)
         self.saved: Saved | None = None
+        self._items: Any = None
         self.sequences: Sequences | None = None
         self._advisor: Advisor | None = None
 
@@ -75,7 +76,8 @@ class Recommender:
         best; such a model cannot be evaluated on the same data. With `folder` the run's state is kept there and
         `resume` takes it up again; the finished model is saved there too.
         """
-        sequences = self.open(data, items)
+        self._items = self._items if items is None else items
+        sequences = self.open(data, items if _prepared(data) else self._items)
         options = self._refit_options() if refit else self.training
         identity = self._identity(sequences, options, refit)
         where = None if folder is None else Path(folder)
@@ -165,7 +167,7 @@ class Recommender:
 
     def open(self, data: Any, items: Any = None) -> Sequences:
         """What training reads: a prepared folder as it is, anything else prepared first."""
-        if isinstance(data, Sequences) or (isinstance(data, str | Path) and is_prepared(Path(data))):
+        if _prepared(data):
             if items is not None:
                 raise SpecError("the data is prepared already; give the item table when preparing it")
             return data if isinstance(data, Sequences) else Sequences.open(data)
@@ -214,6 +216,11 @@ class Recommender:
             )
         if training["everything"]:
             raise ModelError("this model was refitted on everything: no target is held out; evaluate the fit before it")
+
+
+def _prepared(data: Any) -> bool:
+    """Whether data needs no preparing."""
+    return isinstance(data, Sequences) or (isinstance(data, str | Path) and is_prepared(Path(data)))
 
 
 class _Recorder(Watch):

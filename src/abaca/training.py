@@ -14,7 +14,7 @@ from torch import Tensor
 from abaca.checkpoint import Record, load_state, save_state
 from abaca.data.batches import Batch, Epochs
 from abaca.data.sequences import Sequences
-from abaca.errors import SequencesError, SpecError
+from abaca.errors import SequencesError, SpecError, TrainingError
 from abaca.evaluation import evaluate
 from abaca.nn.model import Model
 from abaca.ranking import ModelRanker
@@ -22,6 +22,8 @@ from abaca.ranking import ModelRanker
 log = logging.getLogger(__name__)
 
 SCHEDULES = ("cosine", "linear", "constant")
+LONGEST_WARMUP = 2
+"""The warm-up takes at most one of so many steps: a short run must train too."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class TrainingOptions:
     schedule: str = "cosine"
     """How the learning rate falls after the warm-up: cosine, linear or constant."""
     warmup: int = 500
-    """Steps in which the learning rate rises from 0."""
+    """Steps in which the learning rate rises from 0; at most half of all."""
     batch_targets: int = 800
     """Targets per step, about."""
     targets: int = 25
@@ -64,6 +66,11 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
             raise SpecError(f"schedule '{self.schedule}' is not one of {', '.join(SCHEDULES)}")
+        for name in ("lr", "weight_decay", "clip", "average", "checkpoint_minutes"):
+            if not math.isfinite(getattr(self, name)):
+                raise SpecError(f"{name} must be a number, got {getattr(self, name)}")
+        if not 0 <= self.seed < 1 << 63:
+            raise SpecError(f"seed must be from 0 to 2⁶³ − 1, got {self.seed}")
         for name in ("epochs", "lr", "batch_targets", "targets", "window"):
             if getattr(self, name) <= 0:
                 raise SpecError(f"{name} must be above 0, got {getattr(self, name)}")
@@ -185,6 +192,11 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.options.lr * self._rate()
         loss = self.model.loss(*(torch.from_numpy(part) for part in batch))
+        if not math.isfinite(loss.item()):
+            raise TrainingError(
+                f"the loss is {loss.item()} in epoch {self.progress['epoch'] + 1}, step {self.progress['step'] + 1}: "
+                f"training diverged; lower lr (now {self.options.lr:g}) or set clip, such as 1"
+            )
         self.optimizer.zero_grad()
         (loss / count).backward()  # type: ignore[no-untyped-call]
         if self.options.clip:
@@ -200,8 +212,10 @@ class Trainer:
     def _rate(self) -> float:
         """The learning rate's share of its highest at this step."""
         taken = self.progress["taken"]
-        rise = min(1.0, (taken + 1) / self.options.warmup) if self.options.warmup else 1.0
-        done = min(1.0, taken / (self.steps_per_epoch * self.options.epochs))
+        total = self.steps_per_epoch * self.options.epochs
+        warmup = min(self.options.warmup, total // LONGEST_WARMUP)
+        rise = min(1.0, (taken + 1) / warmup) if warmup else 1.0
+        done = min(1.0, taken / total)
         if self.options.schedule == "cosine":
             return rise * 0.5 * (1 + math.cos(math.pi * done))
         return rise * (1 - done) if self.options.schedule == "linear" else rise

@@ -16,6 +16,7 @@ import typer.main
 import abaca
 from abaca.cli import app, main
 from abaca.data.synthetic import synthetic_log
+from abaca.errors import SpecError
 
 COMMANDS = ("inspect", "prepare", "train", "evaluate", "recommend")
 QUICK = [
@@ -185,7 +186,7 @@ def test_inspect_counts_bad_rows_where_prepare_stops(cli: Cli, tmp_path: Path) -
     made = cli("prepare", log, tmp_path / "s", "--on-bad-row", "skip", "--json")
     assert made.code == 0
     assert sum(made.json["counts"]["bad_rows"].values()) == 2
-    with pytest.raises(ValueError, match="on_bad_row"):
+    with pytest.raises(SpecError, match="on-bad-row"):
         abaca.read_log(log, on_bad_row="ignore")  # type: ignore[arg-type]
 
 

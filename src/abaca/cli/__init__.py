@@ -69,6 +69,9 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        errors_to().print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)
     except Exception:
         traceback.print_exc()
         errors_to().print("[bold red]this is a mistake of abaca's, not yours;[/] the lines above say where")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from abaca.baselines import BASELINES
 from abaca.cli import show
@@ -96,7 +97,7 @@ def _print(results: list[Evaluation], beside: list[Evaluation], sequences: Seque
         cutoff = max(result.cutoffs)
         figure = summary.groups["all"].metrics[f"ndcg@{cutoff}"]
         out.print(
-            f"{result.name}: NDCG@{cutoff} {figure.value:.4f} (95 % {figure.low:.4f} to {figure.high:.4f}); "
+            f"{escape(result.name)}: NDCG@{cutoff} {figure.value:.4f} (95 % {figure.low:.4f} to {figure.high:.4f}); "
             f"repeats happen {summary.repeats_happen:.1%}, recommended {summary.repeats_recommended[cutoff]:.1%}; "
             f"covers {summary.coverage[cutoff]:.1%} of the catalogue",
             soft_wrap=True,

@@ -21,7 +21,7 @@ COLOURS = {"copy": "magenta", "rerank": "cyan", "explore": "green", "popular": "
 
 def console() -> Console:
     """Where results go."""
-    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140)
+    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 180)
 
 
 def errors_to() -> Console:
@@ -84,7 +84,12 @@ class Bar(Watch):
 def counting(what: str) -> Iterator[Any]:
     """A bar for work with a known number of parts; yields `advance(done, total)`."""
     with Progress(
-        TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors_to(), transient=True
+        TextColumn(escape(what)),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=errors_to(),
+        transient=True,
     ) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
@@ -110,7 +115,7 @@ def evaluations(results: list[Evaluation], title: str) -> Table:
                 value = result.mean(name, group)
                 cells.append(f"[bold]{value:.4f}[/]" if value == best[group, name] else f"{value:.4f}")
         share = result.top_repeat[result.top >= 0].mean() if (result.top >= 0).any() else 0.0
-        shown.add_row(result.name, *cells, f"{share:.0%}")
+        shown.add_row(escape(result.name), *cells, f"{share:.0%}")
     return shown
 
 

@@ -85,8 +85,12 @@ def command(
     recommender = Recommender(options.pop("encoder", DEFAULT_ENCODER), options.pop("output", DEFAULT_OUTPUT), **options)
     _check_prepared(log, {"--min-user": min_user, "--min-item": min_item, "--split": split})
     data = open_data(log, {"user": user, "item": item, "time": time, "event": event}, on_bad_row)
-    with show.Bar(recommender.training.epochs, recommender.training.metric) as bar:
-        recommender.fit(data, folder=model, resume=resume, watch=bar, items=items)
+    try:
+        with show.Bar(recommender.training.epochs, recommender.training.metric) as bar:
+            recommender.fit(data, folder=model, resume=resume, watch=bar, items=items)
+    except KeyboardInterrupt:
+        show.errors_to().print("stopped; the same command with --resume goes on", soft_wrap=True)
+        raise typer.Exit(130) from None
     assert recommender.saved is not None
     training = recommender.saved.training
     figure = "" if training["best"] is None else (

@@ -9,7 +9,7 @@ from abaca.data.files import open_files
 from abaca.data.staging import Staging
 from abaca.data.store import Store
 from abaca.data.tables import is_table, to_arrow
-from abaca.errors import LogError
+from abaca.errors import LogError, SpecError
 
 OnBadRow = Literal["error", "skip"]
 
@@ -73,7 +73,7 @@ def read_log(
     A bad row is an error that says where it is; `on_bad_row="skip"` leaves such rows out and counts them.
     """
     if on_bad_row not in ("error", "skip"):
-        raise ValueError(f"on_bad_row is 'error' or 'skip', got {on_bad_row!r}")
+        raise SpecError(f"--on-bad-row is error or skip, got {on_bad_row!r}")
     if isinstance(source, Log):
         return source
     store = Store()
