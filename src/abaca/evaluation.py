@@ -93,7 +93,7 @@ class Evaluation:
         return {"all": np.ones_like(self.repeat), "repeat": self.repeat, "new": ~self.repeat}[group]
 
     def gains(self, metric: str) -> Floats:
-        """Give what each target earns under any metric, such as `ndcg@20`; a rank after the catalogue's last earns nothing."""
+        """Give what each target earns under a metric such as `ndcg@20`; a rank after the last item's earns nothing."""
         return np.where(self.rank > self.catalogue, 0.0, metrics.gains(self.rank, metric))
 
     def mean(self, metric: str, group: Group = "all") -> float:
