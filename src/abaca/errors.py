@@ -1,14 +1,13 @@
 """What can go wrong, and whose mistake it is.
 
 AbacaError                 every error the library raises on purpose
-├── UserError              the user's mistake: one message that says what, where and what to do
-│   ├── LogError           the interaction log (file, line, cure)
-│   ├── SpecError          an encoder, output layer or option that makes no sense
-│   ├── SequencesError     a prepared folder that is missing, damaged or of another version
-│   ├── TrainingError      training that cannot go on as it was set up
-│   ├── ModelError         a model directory that is missing, damaged or of another version
-│   └── QueryError         a question a model cannot answer
-└── Interrupted            the run was stopped and can go on
+└── UserError              the user's mistake: one message that says what, where and what to do
+    ├── LogError           the interaction log (file, line, cure)
+    ├── SpecError          an encoder, output layer or option that makes no sense
+    ├── SequencesError     a prepared folder that is missing, damaged or of another version
+    ├── TrainingError      training that cannot go on as it was set up
+    ├── ModelError         a model directory that is missing, damaged or of another version
+    └── QueryError         a question a model cannot answer
 """
 
 
@@ -42,7 +41,3 @@ class ModelError(UserError):
 
 class QueryError(UserError):
     """A question that a model cannot answer."""
-
-
-class Interrupted(AbacaError):
-    """The run was stopped on request; it can go on."""

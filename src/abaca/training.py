@@ -28,7 +28,7 @@ LONGEST_WARMUP = 2
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How a model is trained; the defaults are what validation chose on ml-1m."""
+    """How a model is trained; the defaults are provisional until the ml-1m study is done."""
 
     epochs: int = 20
     """Passes over the training targets at most; cosine and linear schedules end there."""
