@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from abaca.nn import gru
 from abaca.nn.encoders.checks import check_shares, check_sizes
 
 
@@ -36,7 +37,7 @@ class GRU4Rec(nn.Module):
 
     def forward(self, embedded: Tensor) -> Tensor:
         """Embedded items (B, L, D) → states (B, L, 1, D)."""
-        hidden, _ = self.gru(self.dropout(embedded))  # (B, L, hidden)
+        hidden = gru.run(self.gru, self.dropout(embedded))  # (B, L, hidden)
         states: Tensor = self.dense(hidden)
         return states.unsqueeze(2)
 

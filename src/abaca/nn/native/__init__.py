@@ -7,9 +7,10 @@ import ctypes
 import functools
 import importlib.machinery
 import os
+from collections.abc import Callable
 from ctypes import POINTER, c_double, c_float, c_int64, c_void_p
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 Mode = Literal["avx2", "portable"]
 
@@ -81,6 +82,8 @@ SIGNATURES = {
         None,
         [POINTER(LogitsStruct), POINTER(QuestionStruct), c_int64, c_int64, c_void_p, c_int64, c_void_p],
     ),
+    "abaca_gru_step": (None, [c_int64, c_int64, *[c_void_p] * 4, c_int64]),
+    "abaca_gru_back": (None, [c_int64, c_int64, *[c_void_p] * 5, c_int64]),
     "abaca_top_k": (c_int64, [c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_void_p]),
     "abaca_exp": (c_double, [c_void_p, c_int64, c_float, c_int64]),
 }
@@ -99,6 +102,11 @@ def library() -> ctypes.CDLL | None:
                 function.restype, function.argtypes = result, arguments
             return loaded
     return None
+
+
+def function(name: str) -> Callable[..., Any]:
+    """A function of the library, which is known to be there."""
+    return getattr(library(), name)  # type: ignore[no-any-return]
 
 
 def mode() -> Mode | None:

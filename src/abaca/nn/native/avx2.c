@@ -258,7 +258,68 @@ AVX2 static void spread(const float *table, int64_t dim, const int32_t *items, i
     }
 }
 
-const Primitives abaca_avx2 = {fold, range, count, below, collect, sum_exp, make_exp, dots, spread};
+/* exp(−|x|), from which sigmoid and tanh follow without overflow. */
+INLINE __m256 exp_minus_size(__m256 x) { return exp_eight(_mm256_or_ps(x, _mm256_set1_ps(-0.0f))); }
+
+INLINE __m256 sigmoid(__m256 x) {
+    __m256 e = exp_minus_size(x), one = _mm256_set1_ps(1.0f);
+    return _mm256_div_ps(_mm256_blendv_ps(one, e, x), _mm256_add_ps(one, e));
+}
+
+INLINE __m256 hyperbolic_tangent(__m256 x) {
+    __m256 e = exp_minus_size(_mm256_add_ps(x, x)), one = _mm256_set1_ps(1.0f);
+    __m256 size = _mm256_div_ps(_mm256_sub_ps(one, e), _mm256_add_ps(one, e));
+    return _mm256_or_ps(size, _mm256_and_ps(x, _mm256_set1_ps(-0.0f)));
+}
+
+INLINE void step_eight(float *reset, float *update, float *fresh, const float *heard, int64_t apart,
+                       const float *before, float *after) {
+    __m256 r = sigmoid(_mm256_add_ps(_mm256_loadu_ps(reset), _mm256_loadu_ps(heard)));
+    __m256 z = sigmoid(_mm256_add_ps(_mm256_loadu_ps(update), _mm256_loadu_ps(heard + apart)));
+    __m256 c = _mm256_fmadd_ps(r, _mm256_loadu_ps(heard + 2 * apart), _mm256_loadu_ps(fresh));
+    c = hyperbolic_tangent(c);
+    _mm256_storeu_ps(reset, r);
+    _mm256_storeu_ps(update, z);
+    _mm256_storeu_ps(fresh, c);
+    _mm256_storeu_ps(after, _mm256_fmadd_ps(z, _mm256_sub_ps(_mm256_loadu_ps(before), c), c));
+}
+
+INLINE void back_eight(float *reset, float *update, float *fresh, float *heard, int64_t apart, const float *before,
+                       const float *grad_after, float *grad) {
+    __m256 one = _mm256_set1_ps(1.0f), r = _mm256_loadu_ps(reset), z = _mm256_loadu_ps(update);
+    __m256 c = _mm256_loadu_ps(fresh), total = _mm256_add_ps(_mm256_loadu_ps(grad), _mm256_loadu_ps(grad_after));
+    __m256 kept = _mm256_mul_ps(total, z);
+    __m256 to_fresh = _mm256_mul_ps(_mm256_sub_ps(total, kept), _mm256_fnmadd_ps(c, c, one));
+    __m256 to_reset = _mm256_mul_ps(_mm256_mul_ps(to_fresh, _mm256_loadu_ps(heard + 2 * apart)), r);
+    to_reset = _mm256_fnmadd_ps(to_reset, r, to_reset);
+    __m256 to_update = _mm256_mul_ps(kept, _mm256_sub_ps(_mm256_loadu_ps(before), c));
+    to_update = _mm256_fnmadd_ps(to_update, z, to_update);
+    _mm256_storeu_ps(reset, to_reset);
+    _mm256_storeu_ps(update, to_update);
+    _mm256_storeu_ps(fresh, to_fresh);
+    _mm256_storeu_ps(heard, to_reset);
+    _mm256_storeu_ps(heard + apart, to_update);
+    _mm256_storeu_ps(heard + 2 * apart, _mm256_mul_ps(to_fresh, r));
+    _mm256_storeu_ps(grad, kept);
+}
+
+AVX2 static void gru_step(int64_t n, float *reset, float *update, float *fresh, const float *heard,
+                          const float *before, float *after) {
+    for (int64_t i = 0; i < n; i += 8) {
+        step_eight(reset + i, update + i, fresh + i, heard + i, n, before + i, after + i);
+    }
+}
+
+AVX2 static void gru_back(int64_t n, float *reset, float *update, float *fresh, float *heard, const float *before,
+                          const float *grad_after, float *grad) {
+    for (int64_t i = 0; i < n; i += 8) {
+        back_eight(reset + i, update + i, fresh + i, heard + i, n, before + i, grad_after + i, grad + i);
+    }
+}
+
+const Primitives abaca_avx2 = {
+    fold, range, count, below, collect, sum_exp, make_exp, dots, spread, gru_step, gru_back,
+};
 #else
 typedef int abaca_no_avx2; /* a file may not be empty */
 #endif

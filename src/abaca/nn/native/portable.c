@@ -99,4 +99,30 @@ static void spread(const float *table, int64_t dim, const int32_t *items, int64_
     }
 }
 
-const Primitives abaca_portable = {fold, range, count, below, collect, sum_exp, make_exp, dots, spread};
+static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+static void gru_step(int64_t n, float *reset, float *update, float *fresh, const float *heard, const float *before,
+                     float *after) {
+    for (int64_t i = 0; i < n; i++) {
+        reset[i] = sigmoid(reset[i] + heard[i]);
+        update[i] = sigmoid(update[i] + heard[n + i]);
+        fresh[i] = tanhf(fresh[i] + reset[i] * heard[2 * n + i]);
+        after[i] = fresh[i] + update[i] * (before[i] - fresh[i]);
+    }
+}
+
+static void gru_back(int64_t n, float *reset, float *update, float *fresh, float *heard, const float *before,
+                     const float *grad_after, float *grad) {
+    for (int64_t i = 0; i < n; i++) {
+        float r = reset[i], z = update[i], c = fresh[i], total = grad[i] + grad_after[i];
+        fresh[i] = total * (1.0f - z) * (1.0f - c * c);
+        reset[i] = heard[i] = fresh[i] * heard[2 * n + i] * r * (1.0f - r);
+        update[i] = heard[n + i] = total * (before[i] - c) * z * (1.0f - z);
+        heard[2 * n + i] = fresh[i] * r;
+        grad[i] = total * z;
+    }
+}
+
+const Primitives abaca_portable = {
+    fold, range, count, below, collect, sum_exp, make_exp, dots, spread, gru_step, gru_back,
+};

@@ -36,6 +36,18 @@ typedef struct {
     /* grad_query += Σ_i shares[i] · table[items[i]];  grad_table[items[i]] += shares[i] · query. No item stands twice. */
     void (*spread)(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares,
                    const float *query, float *grad_query, float *grad_table);
+
+    /* A step of a GRU for the n values of a state; n divides by 8. `reset`, `update` and `fresh` come with what the
+     * input says and leave with the gates r, z and the candidate; `heard` holds three times n values, what the state
+     * before says to each. */
+    void (*gru_step)(int64_t n, float *reset, float *update, float *fresh, const float *heard, const float *before,
+                     float *after);
+
+    /* The same step backwards. `reset`, `update` and `fresh` leave with the gradients of what the input said, `heard`
+     * with those of what the state before said. `grad`, which later steps send to the state after, grows by `grad_after`
+     * and leaves with the part that goes straight to the state before. */
+    void (*gru_back)(int64_t n, float *reset, float *update, float *fresh, float *heard, const float *before,
+                     const float *grad_after, float *grad);
 } Primitives;
 
 /* exp(x) for x ≤ 0 to within 2e-7, relative: x = n ln 2 + r with |r| ≤ ln 2 / 2,
