@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from abaca.nn import fast
+from abaca.nn import fast, gpu
 
 COPY = -1
 """Partition of an item that the history overrides. 0 is the base, i ≥ 1 the i-th level from the smallest k."""
@@ -164,6 +164,8 @@ def _gradients(logits: Logits, tile: Tile, share: Tensor, gradients: list[Tensor
 
 def cross_entropy(logits: Logits, targets: Tensor, weights: Tensor) -> Tensor:
     """Σ weights · −log P(target) over the rows (N,), with gradients for queries, table and overrides."""
+    if gpu.takes(logits):
+        return gpu.cross_entropy(logits, targets, weights)
     if fast.takes(logits):
         return fast.cross_entropy(logits, targets, weights)
     inputs = [logits.queries, logits.table, logits.overrides.values, *(level.query for level in logits.levels)]

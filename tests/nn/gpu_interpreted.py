@@ -1,0 +1,127 @@
+"""The loss on a GPU, its kernels run by Triton's interpreter: `test_gpu.py` starts this file in a process of its own.
+
+The tests of the native form are asked of this one too, and the plain form in float64 is the truth again.
+"""
+
+import pytest
+import torch
+from torch import Tensor
+
+from abaca.nn import gpu
+from abaca.nn.gpu import BLOCKS
+from abaca.nn.model import Model, make_model
+from nn_native.cases import CASES as SHAPES
+from nn_native.cases import Case, settled
+from nn_native.test_loss import (
+    assert_same,
+    loss_and_gradients,
+    test_a_target_of_minus_infinity_costs_infinity,
+    test_a_target_outside_the_catalogue_is_refused,
+    test_items_of_the_history_may_score_minus_infinity,
+    test_nan_stays_nan,
+    test_no_weight_at_all,
+    test_rows_without_weight_contribute_nothing,
+    test_targets_in_the_history,
+    test_targets_in_the_levels,
+)
+
+from .cases import CASES, SIZES, redraw
+
+__all__ = [
+    "test_a_target_of_minus_infinity_costs_infinity",
+    "test_a_target_outside_the_catalogue_is_refused",
+    "test_items_of_the_history_may_score_minus_infinity",
+    "test_nan_stays_nan",
+    "test_no_weight_at_all",
+    "test_rows_without_weight_contribute_nothing",
+    "test_targets_in_the_history",
+    "test_targets_in_the_levels",
+]
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of −∞ − −∞ in places that are masked
+
+SKIPPED = ("many small groups", "many tiles", "1024 items", "1025 items")  # slow, and what follows has their like
+BLOCKY = {
+    "blocks of rows and items": Case(rows=70, catalogue=130, dim=8, levels=(16, 4)),
+    "middling dimensions": Case(rows=5, catalogue=67, dim=67, levels=(10,)),
+    "many dimensions": Case(rows=5, catalogue=35, dim=200, levels=(10,)),
+}
+
+
+@pytest.fixture(autouse=True)
+def large_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter takes its time for every block, whatever its size."""
+    monkeypatch.setattr(gpu, "BLOCKS", ((gpu.WIDEST, 256),))
+    monkeypatch.setattr(gpu, "PROGRAMS", 2)
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPES if name not in SKIPPED])
+def test_equals_the_plain_form(name: str) -> None:
+    case = SHAPES[name]
+    assert gpu.takes(case.logits())
+    assert_same(case.logits(), case.targets(), torch.ones(case.rows))
+
+
+@pytest.mark.parametrize("name", BLOCKY)
+@pytest.mark.parametrize("programs", [1, 512])
+def test_how_the_work_is_divided_changes_rounding_only(
+    name: str, programs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "BLOCKS", BLOCKS)
+    monkeypatch.setattr(gpu, "PROGRAMS", programs)
+    monkeypatch.setattr(gpu, "TILE_ELEMENTS", 3000)
+    case = BLOCKY[name]
+    assert_same(case.logits(), case.targets(), torch.ones(case.rows))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_equals_the_plain_form_at_random(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(low: int, high: int) -> int:
+        return int(torch.randint(low, high + 1, (), generator=generator))
+
+    levels = tuple(sorted((draw(1, 40) for _ in range(draw(0, 3))), reverse=True))
+    case = Case(draw(1, 100), draw(1, 400), draw(1, 64), draw(0, 20), levels, 0.5 + 3 * draw(0, 3), seed)
+    logits, weights = case.logits(), torch.rand(case.rows, generator=generator)
+    rows = settled(logits)
+    assert int((~rows).sum()) <= 1  # near ties are rare
+    assert_same(logits.take(rows), case.targets()[rows], weights[rows])
+
+
+def test_the_same_run_gives_the_same_bits() -> None:
+    case = Case(rows=70, catalogue=130, levels=(20, 5))
+    one, other = (
+        loss_and_gradients(case.logits(), case.targets(), torch.ones(case.rows), torch.float32) for _ in range(2)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_without_gradients() -> None:
+    case = Case(catalogue=130, levels=(20, 5))
+    with torch.inference_mode():
+        loss = gpu.cross_entropy(case.logits(), case.targets(), torch.ones(case.rows))
+    expected = loss_and_gradients(case.logits(), case.targets(), torch.ones(case.rows), torch.float32)[0]
+    torch.testing.assert_close(loss, expected, rtol=0, atol=0)
+
+
+def test_what_it_does_not_take() -> None:
+    logits = Case(catalogue=20).logits()
+    assert gpu.takes(logits)
+    assert not gpu.takes(logits._replace(queries=logits.queries.repeat(1, 2, 1)))
+    assert not gpu.takes(logits._replace(table=logits.table.double()))
+    assert not gpu.takes(Case(rows=2, catalogue=9, dim=gpu.WIDEST + 1).logits())
+
+
+@pytest.mark.parametrize("spec", ["softmax+CPR:2,4,8+Mi", "softmax+CP", "mos-mix:3", "repeatnet"])
+def test_whole_models(spec: str) -> None:
+    batch = CASES["repeats"].batch
+
+    def gradients(model: Model) -> list[Tensor]:
+        loss = model.loss(*batch)
+        return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True)]
+
+    model = redraw(make_model("gru4rec", spec, 14, **SIZES["gru4rec"]).double(), seed=1, scale=1.0)
+    expected = gradients(model)
+    for ours, theirs in zip(gradients(model.float()), expected, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-4)
