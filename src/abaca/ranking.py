@@ -52,9 +52,12 @@ class ModelRanker:
 
     @torch.no_grad()
     def ask(self, items: np.ndarray, positions: np.ndarray, question: Question) -> Answer:
-        """Answer a question about windows (B, L) at their last positions (B, 1)."""
+        """Answer a question about windows (B, L) at their last positions (B, 1); tensors are on the CPU, both ways."""
         self.model.eval()
-        return answer(self.model.scores(torch.from_numpy(items), torch.from_numpy(positions)), question)
+        device = self.model.items.weight.device
+        windows, at = (torch.from_numpy(part).to(device) for part in (items, positions))
+        found = answer(self.model.scores(windows, at), question.to(device))
+        return Answer(*(part.cpu() for part in found))
 
 
 def padded(lists: list[np.ndarray], fill: int) -> Tensor:

@@ -29,6 +29,7 @@ from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.sequences import Sequences, is_prepared
 from abaca.errors import ModelError, SpecError
 from abaca.evaluation import Evaluation, evaluate
+from abaca.nn.device import choose_device
 from abaca.nn.encoders import ENCODERS
 from abaca.nn.model import make_model
 from abaca.nn.outputs import OutputSpec
@@ -46,15 +47,18 @@ class Recommender:
 
     `encoder` is gru4rec or sasrec, `output` an output layer such as softmax+CPR:100+Mi. Options are those of the
     training (`epochs`, `lr`, `seed`, …), of the encoder (`dim`, `dropout`, …) and of preparing a log (`min_user`,
-    `split`, …).
+    `split`, …). `device` is cpu, cuda, or auto for a GPU where there is one.
     """
 
-    def __init__(self, encoder: str = DEFAULT_ENCODER, output: str = DEFAULT_OUTPUT, **options: Any) -> None:
+    def __init__(
+        self, encoder: str = DEFAULT_ENCODER, output: str = DEFAULT_OUTPUT, *, device: str = "auto", **options: Any
+    ) -> None:
         if encoder not in ENCODERS:
             raise SpecError(f"encoder '{encoder}' is not one of {', '.join(ENCODERS)}")
         self.encoder = encoder
         self.output = str(OutputSpec.parse(output))
         self.training, self.encoder_options, self.prepare = sort_options(encoder, options)
+        self.device = choose_device(device)
         self.saved: Saved | None = None
         self._items: Any = None
         self.sequences: Sequences | None = None
@@ -87,7 +91,7 @@ class Recommender:
             return self._adopt(done)
         torch.manual_seed(options.seed)
         catalogue = _catalogue(sequences, everything=refit)
-        model = make_model(self.encoder, self.output, catalogue.size, **self._sizes())
+        model = make_model(self.encoder, self.output, catalogue.size, **self._sizes()).to(self.device)
         trainer = Trainer(model, sequences, options, everything=refit)
         trainer.progress["identity"] = identity
         if where is not None:
@@ -151,10 +155,10 @@ class Recommender:
         save_model(Path(folder), self.saved)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Recommender":
+    def load(cls, folder: str | Path, device: str = "cpu") -> "Recommender":
         """Read a model directory."""
         saved = load_model(folder)
-        recommender = cls(saved.encoder, saved.output)
+        recommender = cls(saved.encoder, saved.output, device=device)
         recommender.training = TrainingOptions(**saved.training["options"])
         recommender.encoder_options = saved.encoder_options
         recommender.prepare = PrepareOptions(**_tuples(saved.training["prepared"]))
@@ -162,6 +166,7 @@ class Recommender:
 
     def _adopt(self, saved: Saved) -> "Recommender":
         self.saved = saved
+        saved.model.to(self.device)
         self._advisor = Advisor(self.ranker(), saved.catalogue)
         return self
 
@@ -297,6 +302,6 @@ def _tuples(options: dict[str, Any]) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
 
 
-def load(folder: str | Path) -> Recommender:
+def load(folder: str | Path, device: str = "cpu") -> Recommender:
     """Read a model directory."""
-    return Recommender.load(folder)
+    return Recommender.load(folder, device)

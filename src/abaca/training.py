@@ -112,6 +112,7 @@ class Trainer:
         self, model: Model, sequences: Sequences, options: TrainingOptions, *, everything: bool = False
     ) -> None:
         self.model = model
+        self.device = model.items.weight.device
         self.sequences = sequences
         self.options = options
         end = sequences.offsets[1:] if everything else sequences.train_end
@@ -191,7 +192,7 @@ class Trainer:
         count = int((batch.targets >= 0).sum())
         for group in self.optimizer.param_groups:
             group["lr"] = self.options.lr * self._rate()
-        loss = self.model.loss(*(torch.from_numpy(part) for part in batch))
+        loss = self.model.loss(*(torch.from_numpy(part).to(self.device) for part in batch))
         if not math.isfinite(loss.item()):
             raise TrainingError(
                 f"the loss is {loss.item()} in epoch {self.progress['epoch'] + 1}, step {self.progress['step'] + 1}: "
@@ -259,22 +260,28 @@ class Trainer:
         tensors |= {f"best.{name}": weight for name, weight in (self.best or {}).items()}
         for name, weight in self.weights.items():
             tensors |= {f"adam.{key}.{name}": value for key, value in self.optimizer.state[weight].items()}
+        if self.device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
         return tensors | {"random": torch.get_rng_state()}
 
     def resume(self, path: Path) -> None:
         """Go on from a saved state."""
         tensors, progress = load_state(path)
+        random = {name: tensors.pop(name) for name in ("random", "random.cuda") if name in tensors}
+        tensors = {name: tensor.to(self.device, copy=True) for name, tensor in tensors.items()}
         self.progress = progress
         with torch.no_grad():
             for name, weight in self.weights.items():
                 weight.copy_(tensors[f"weights.{name}"])
                 keys = ("step", "exp_avg", "exp_avg_sq")
-                self.optimizer.state[weight] = {key: tensors[f"adam.{key}.{name}"].clone() for key in keys}
+                self.optimizer.state[weight] = {key: tensors[f"adam.{key}.{name}"] for key in keys}
         if self.average is not None:
-            self.average = {name: tensors[f"average.{name}"].clone() for name in self.weights}
+            self.average = {name: tensors[f"average.{name}"] for name in self.weights}
         if progress["best_epoch"] is not None:
-            self.best = {name: tensors[f"best.{name}"].clone() for name in self.weights}
-        torch.set_rng_state(tensors["random"])
+            self.best = {name: tensors[f"best.{name}"] for name in self.weights}
+        torch.set_rng_state(random["random"])
+        if self.device.type == "cuda" and "random.cuda" in random:
+            torch.cuda.set_rng_state(random["random.cuda"], self.device)
 
 
 class swapped:

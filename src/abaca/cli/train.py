@@ -58,6 +58,7 @@ def command(
     dim: Annotated[int | None, _option("--dim", "Size of item embeddings.", 64)] = None,
     hidden: Annotated[int | None, _option("--hidden", "Size of the GRU's state (gru4rec).", 64)] = None,
     dropout: Annotated[float | None, _option("--dropout", "Of the encoder.", "the encoder's")] = None,
+    device: Annotated[str | None, _option("--device", "cpu, cuda, or auto: a GPU where there is one.", "auto")] = None,
     threads: Annotated[int, typer.Option("--threads", help="CPU threads; 0: as torch chooses.")] = 0,
     user: User = None,
     item: Item = None,
@@ -104,7 +105,7 @@ def command(
 _TUNABLE = {
     "encoder", "output", "epochs", "lr", "schedule", "warmup", "batch_targets", "targets", "overlap", "window",
     "weight_decay", "clip", "average", "patience", "metric", "seed", "dim", "hidden", "dropout", "min_user", "min_item",
-    "split", "stop_after", "checkpoint_minutes",
+    "split", "stop_after", "checkpoint_minutes", "device",
 }  # fmt: skip
 
 

@@ -193,6 +193,11 @@ class Question(NamedTuple):
     banned: Tensor  # (N, Y) items that may not be among the best
     only: Tensor | None = None  # (N, Z) the only items that may be; None for all
 
+    def to(self, device: torch.device) -> "Question":
+        """The same question on another device."""
+        targets, mass_of, banned = (part.to(device) for part in (self.targets, self.mass_of, self.banned))
+        return Question(targets, self.n, mass_of, banned, None if self.only is None else self.only.to(device))
+
 
 @torch.no_grad()
 def answer(scores: Scores, question: Question) -> Answer:
