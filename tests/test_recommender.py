@@ -246,6 +246,12 @@ def test_encoders_and_outputs_that_do_not_exist_are_refused() -> None:
         Recommender(output="softmax+CRP:100")
 
 
+def test_a_device_that_does_not_exist_is_refused() -> None:
+    assert Recommender(device="cpu").device == torch.device("cpu")
+    with pytest.raises(SpecError, match="device 'gpu'"):
+        Recommender(device="gpu")
+
+
 def test_options_go_where_they_belong() -> None:
     training, sizes, prepare = sort_options("sasrec", {"epochs": 3, "dim": 8, "min_item": 2, "window": 9, "lr": 1})
     assert (training.epochs, training.window, training.lr) == (3, 9, 1)
