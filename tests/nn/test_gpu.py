@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from abaca.nn import gpu
-from nn_native.cases import Case
+from abaca.nn.logits import Level, Logits, Overrides, Question, answer, cross_entropy
+from nn_native.cases import Case, inputs_of
 from nn_native.test_loss import assert_same
 
 INTERPRETED = Path(__file__).with_name("gpu_interpreted.py")
@@ -78,3 +79,19 @@ def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(gpu.SWITCH, "perhaps")
     with pytest.raises(ValueError, match="ABACA_TRITON='perhaps'"):
         gpu.works(torch.device("cpu"))
+
+
+def test_nothing_strays_to_another_device() -> None:
+    """Torch's meta device stands for a GPU: an operation that mixes it with the CPU fails."""
+    case = Case(levels=(20, 5))
+    logits = case.logits()
+    ids, owner, reach, _ = (part.to("meta") for part in logits.overrides)
+    queries, table, values, *levels = (part.to("meta").requires_grad_() for part in inputs_of(logits))
+    reranked = tuple(Level(level.k, query) for level, query in zip(logits.levels, levels, strict=True))
+    logits = Logits(queries, table, reranked, Overrides(ids, owner, reach, values))
+    targets = case.targets().to("meta")
+    items, scores = gpu.claims(logits, targets)
+    (cross_entropy(logits, targets, targets.float()) + scores.sum()).backward()
+    found = answer(logits, Question(targets, 5, targets[:, None], targets[:, None]))
+    tensors = [items, scores, *found, *(part.grad for part in inputs_of(logits))]
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
