@@ -263,7 +263,7 @@ def test_the_state_of_a_run_comes_back_to_the_bit(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_damaged_state_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="nothing to resume; train without --resume"):
+    with pytest.raises(ModelError, match="nothing to resume; train without `resume=True`"):
         load_state(tmp_path)
     (tmp_path / checkpoint.STATE).write_bytes(b"not tensors")
     with pytest.raises(ModelError, match="cannot be read"):

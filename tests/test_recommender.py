@@ -231,7 +231,7 @@ def test_the_encoder_of_a_transformer_holds_the_longest_window() -> None:
         ({"lr": "fast"}, r"lr must be a number, got 'fast'"),
         ({"schedule": 3}, r"schedule must be text, got 3"),
         ({"lr": 0.0}, r"lr must be above 0"),
-        ({"split": "half"}, r"--split 'half' is not known"),
+        ({"split": "half"}, r"`split` 'half' is not known"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused_with_the_nearest(option: dict[str, Any], said: str) -> None:

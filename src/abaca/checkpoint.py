@@ -74,7 +74,7 @@ def load_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             progress: dict[str, Any] = json.loads((file.metadata() or {})["progress"])
             return {name: file.get_tensor(name) for name in file.keys()}, progress  # noqa: SIM118
     except FileNotFoundError:
-        raise ModelError(f"{path} is not there: nothing to resume; train without --resume") from None
+        raise ModelError(f"{path} is not there: nothing to resume; train without `resume=True`") from None
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise ModelError(f"{path} cannot be read ({error}); delete it and train from the start") from error
 
@@ -175,7 +175,7 @@ def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any
     if changed:
         raise ModelError(
             f"{folder} holds a run with another {', '.join(changed)}; resume with the options it began with, "
-            "or train without --resume to begin anew"
+            "or replace it with `overwrite=True`"
         )
 
 

@@ -170,7 +170,9 @@ class Recommender:
         if _prepared(data):
             if items is not None:
                 raise SpecError("the data is prepared already; give the item table when preparing it")
-            return data if isinstance(data, Sequences) else Sequences.open(data)
+            sequences = data if isinstance(data, Sequences) else Sequences.open(data)
+            sequences.verify()
+            return sequences
         log = data if isinstance(data, Log) else read_log(data)
         folder = tempfile.mkdtemp(prefix="abaca-")
         try:

@@ -14,7 +14,7 @@ import pytest
 import typer.main
 
 import abaca
-from abaca.cli import app, main
+from abaca.cli import app, main, with_flags
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import SpecError
 
@@ -168,11 +168,29 @@ def test_an_unknown_option_is_refused(cli: Cli, shop: Shop) -> None:
 def test_inspect(cli: Cli, shop: Shop) -> None:
     shown = cli("inspect", shop.log)
     assert shown.code == 0
-    for words in ("users", "40", "interactions", "480", "repeats", "bad rows", "none", "time", "MB"):
+    for words in ("users", "40", "interactions", "480", "repeats", "bad rows", "none", "time", "kB", "about a second"):
         assert words in shown.out
     found = cli("inspect", shop.log, "--json").json
     assert (found["users"], found["interactions"]) == (40, 480)
     assert found["items"] <= 30
+
+
+def test_options_in_messages_are_flags() -> None:
+    said = with_flags(
+        "lower `min_user` or `min_item=1`, `overwrite=True`, `on_bad_row='skip'`, see `abaca prepare --help`"
+    )
+    assert said == "lower --min-user or --min-item 1, --overwrite, --on-bad-row skip, see `abaca prepare --help`"
+
+
+def test_the_columns_that_were_taken_are_shown(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text(shop.log.read_text().replace("user,item,time", "customer,item_id,ts", 1).replace(",i01,", ", i01,"))
+    assert "columns │ user customer · item item_id · time ts" in cli("inspect", log).out
+    assert "' 7' is another id than '7'" in cli("inspect", log).out
+    log.write_text(re.sub("^", "x,", shop.log.read_text(), flags=re.M).replace("x,user", "user_id,user", 1))
+    wanted = "user user_id (not user; --user chooses) · item item · time time"
+    assert wanted in cli("inspect", log).out
+    assert f"columns: {wanted}" in cli("prepare", log, tmp_path / "s").out
 
 
 def test_inspect_counts_bad_rows_where_prepare_stops(cli: Cli, tmp_path: Path) -> None:

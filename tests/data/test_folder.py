@@ -1,17 +1,21 @@
 """Prepared folders: all or nothing, and what is wrong with one is said."""
 
 import json
+import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from abaca.data import prepare as preparing
-from abaca.data.folder import FILES
+from abaca.data.folder import FILES, new_folder
 from abaca.data.sequences import Sequences
-from abaca.errors import SequencesError
+from abaca.errors import SequencesError, SpecError
 
-from .samples import ROWS, histories, prepared
+from .samples import ROWS, histories, prepared, write_csv
 
 
 @pytest.fixture
@@ -52,8 +56,57 @@ def test_a_failure_of_the_last_move_keeps_the_old_folder(folder: Path, monkeypat
     assert list(folder.parent.iterdir()) == [folder]
 
 
+@pytest.mark.parametrize("moved", [False, True], ids=["while writing", "between the two moves"])
+def test_what_a_killed_process_left_is_cleaned_up(folder: Path, moved: bool) -> None:
+    """`kill -9`, for real; what another live process writes at the same place is left alone."""
+    script = f"""
+import os, signal
+from pathlib import Path
+from abaca.data import folder
+path = Path({str(folder)!r})
+def die(*_): os.kill(os.getpid(), signal.SIGKILL)
+if {moved}:
+    rename = Path.rename
+    Path.rename = lambda self, to: rename(self, to) if self == path else die()
+with folder.new_folder(path, overwrite=True) as draft:
+    (draft / "items.npy").write_bytes(b"half")
+    if not {moved}:
+        die()
+"""
+    before = Sequences.open(folder).fingerprint
+    killed = subprocess.run([sys.executable, "-c", script], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(folder.parent.iterdir())) == 2
+    assert folder.exists() != moved
+    with pytest.raises(SequencesError, match="is prepared already"):
+        prepared(folder)
+    assert list(folder.parent.iterdir()) == [folder]
+    assert Sequences.open(folder).fingerprint == before
+    with new_folder(folder, overwrite=True) as draft:
+        prepared(folder, ROWS[:5], overwrite=True)
+        assert draft.exists()
+        shutil.copytree(folder, draft, dirs_exist_ok=True)
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_what_is_written_stands_apart_from_what_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "a.csv"
+    log.parent.mkdir()
+    write_csv(log)
+    for place, source in (
+        (log.parent, log.parent),
+        (log.parent / "deep" / "s", log.parent),
+        (log.parent, log),
+        (tmp_path, log.parent),
+    ):
+        with pytest.raises(SpecError, match="must stand apart from what is read"):
+            prepared(place, source)
+    assert list(log.parent.iterdir()) == [log]
+    assert len(prepared(log.parent / "s", log).items) == 8
+
+
 def test_a_prepared_folder_is_replaced_only_when_asked(folder: Path) -> None:
-    with pytest.raises(SequencesError, match="is prepared already; pass --overwrite"):
+    with pytest.raises(SequencesError, match="is prepared already; pass `overwrite=True`"):
         prepared(folder)
     assert len(prepared(folder, ROWS[:5], overwrite=True).items) == 5
     assert list(folder.parent.iterdir()) == [folder]

@@ -134,8 +134,29 @@ def recommendations(answer: Recommendations, title: str) -> Table:
 
 def duration(seconds: float) -> str:
     """Seconds for people."""
+    if seconds < 1:
+        return "a second"
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:,.{0 if unit == 'bytes' else 1}f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} GB"
+
+
+def columns(taken: dict[str, str | None], passed_over: dict[str, list[str]]) -> str:
+    """Which columns of a log were read as what, and which others looked like it."""
+    parts = []
+    for role, column in taken.items():
+        if column is not None:
+            rivals = ", ".join(passed_over.get(role, ()))
+            parts.append(f"{role} {column}" + (f" (not {rivals}; --{role} chooses)" if rivals else ""))
+    return " · ".join(parts)

@@ -1,6 +1,8 @@
 """Prepared folders on disk: written beside their place and moved there when complete, with a manifest."""
 
 import contextlib
+import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -13,7 +15,7 @@ from typing import Any
 import pyarrow.parquet
 
 from abaca.data.sequences import FORMAT, KIND, MANIFEST, checksum, is_prepared
-from abaca.errors import SequencesError
+from abaca.errors import SequencesError, SpecError
 
 FILES = (
     "items.npy",
@@ -31,20 +33,61 @@ FILES = (
 def new_folder(path: Path, overwrite: bool) -> Iterator[Path]:
     """A folder to write into that takes its place only if all goes well; else what was there stays as it was."""
     path = path.resolve()
-    check_place(path, overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
     mark = uuid.uuid4().hex[:8]
     draft = path.parent / f".{path.name}.{mark}.part"
-    draft.mkdir()
+    with _locked(path.parent, wait=True):
+        _tidy(path)
+        check_place(path, overwrite)
+        draft.mkdir()
+    with _locked(draft):
+        try:
+            yield draft
+            for file in draft.iterdir():
+                _sync(file)
+            _sync(draft)
+            with _locked(path.parent, wait=True):
+                _move(draft, path, path.parent / f".{path.name}.{mark}.old")
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+
+
+def check_apart(path: Path, source: Path | None) -> None:
+    """Refuse to write into what is read, around it or beside its files."""
+    if source is None:
+        return
+    written, read = path.resolve(), source.resolve()
+    if written == read or written in read.parents or (read.is_dir() and read in written.parents):
+        raise SpecError(f"{path} and {source} are in one another: what is written must stand apart from what is read")
+
+
+def _tidy(path: Path) -> None:
+    """Undo what killed processes left behind: an older folder that was moved aside comes back, drafts go."""
+    for aside in path.parent.glob(f".{glob.escape(path.name)}.*.old"):
+        if path.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.rename(path)
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        with _locked(draft) as alone:
+            if alone:
+                shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Hold a folder's lock, which goes with the process; False where another holds it or the disk knows no locks."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        yield draft
-        for file in draft.iterdir():
-            _sync(file)
-        _sync(draft)
-        _move(draft, path, path.parent / f".{path.name}.{mark}.old")
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        alone = True
+    except OSError:
+        alone = False
+    try:
+        yield alone
+    finally:
+        os.close(handle)
 
 
 def check_place(path: Path, overwrite: bool) -> None:
@@ -59,7 +102,7 @@ def check_place(path: Path, overwrite: bool) -> None:
     if not is_prepared(path) or held - {*FILES, MANIFEST}:
         raise SequencesError(f"{path} holds files that are not a prepared folder's; give the name of a new folder")
     if not overwrite:
-        raise SequencesError(f"{path} is prepared already; pass --overwrite to replace it, or give a new name")
+        raise SequencesError(f"{path} is prepared already; pass `overwrite=True` to replace it, or give a new name")
 
 
 def write_manifest(folder: Path, facts: dict[str, Any]) -> None:
