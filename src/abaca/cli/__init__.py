@@ -73,7 +73,10 @@ def main() -> None:
     except OSError as error:
         errors_to().print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+            errors_to().print("[bold red]error:[/] the memory is full; lower --dim, --batch-targets or --window")
+            sys.exit(2)
         traceback.print_exc()
         errors_to().print("[bold red]this is a mistake of abaca's, not yours;[/] the lines above say where")
         sys.exit(1)

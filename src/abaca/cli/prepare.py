@@ -56,7 +56,7 @@ def command(
     valid_from: ValidFrom = None,
     test_from: TestFrom = None,
     target: Target = "last",
-    on_bad_row: OnBadRow = "error",
+    on_bad_row: OnBadRow = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a prepared folder.")] = False,
     json: Json = False,
 ) -> None:

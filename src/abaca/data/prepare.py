@@ -16,6 +16,7 @@ from abaca.data.log import Log
 from abaca.data.sequences import Sequences
 from abaca.data.store import Store
 from abaca.errors import LogError, SpecError
+from abaca.types import whole_number
 
 Progress = Callable[[str], None]
 
@@ -55,10 +56,13 @@ class PrepareOptions:
     """Split by time: which interactions of a user after a cut are targets: the last, the first or all."""
 
     def __post_init__(self) -> None:
-        if self.min_user < 1 or self.min_item < 1:
-            raise SpecError(
-                f"`min_user={self.min_user}` `min_item={self.min_item}`: both are at least 1, which keeps all"
-            )
+        for name in ("min_user", "min_item"):
+            least = whole_number(getattr(self, name)) or 0
+            if least < 1:
+                raise SpecError(
+                    f"`{name}` is a whole number of at least 1, which keeps all; got {getattr(self, name)!r}"
+                )
+            object.__setattr__(self, name, least)
         if self.split not in ("leave-one-out", "time"):
             raise SpecError(f"`split` {self.split!r} is not known; it is leave-one-out or time")
         if self.target not in ("last", "first", "all"):
@@ -74,6 +78,8 @@ class PrepareOptions:
                 raise SpecError(f"a cut at {option} leaves nothing on one side; give a share between 0% and 100%")
         if isinstance(self.events, str) or (self.events is not None and not self.events):
             raise SpecError(f"events is a list of at least one value, not {self.events!r}")
+        if isinstance(self.events, list):
+            object.__setattr__(self, "events", tuple(self.events))
 
 
 def prepare(
