@@ -40,16 +40,26 @@ LOCK = ".lock"
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole file or nothing."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    _put_in_place(part, path)
+    with _part_of(path) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write a whole safetensors file or nothing."""
+    with _part_of(path) as part:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, metadata)
+
+
+@contextlib.contextmanager
+def _part_of(path: Path) -> Iterator[Path]:
+    """A file to write that takes its place when it is whole; else it goes, and what was there stays."""
     part = path.with_name(path.name + ".part")
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, metadata)
-    _put_in_place(part, path)
+    try:
+        yield part
+        _put_in_place(part, path)
+    except (OSError, SafetensorError) as error:
+        part.unlink(missing_ok=True)
+        raise ModelError(f"{path} cannot be written ({error}); make room, or give another folder") from error
 
 
 def _put_in_place(part: Path, path: Path) -> None:
@@ -220,8 +230,9 @@ def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any
     was, now = ({**run, **run["encoder_options"], **run["options"]} for run in (before, identity))
     changed = [name for name in now if was.get(name) != now[name] and not name.endswith("options")]
     if changed:
+        named = ", ".join("log or way of preparing it" if name == "fingerprint" else name for name in changed)
         raise ModelError(
-            f"{folder} holds a run with another {', '.join(changed)}; resume with the options it began with, "
+            f"{folder} holds a run with another {named}; resume with the options it began with, "
             "or replace it with `overwrite=True`"
         )
 

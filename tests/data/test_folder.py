@@ -1,19 +1,22 @@
 """Prepared folders: all or nothing, and what is wrong with one is said."""
 
+import errno
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 
 from abaca.data import prepare as preparing
 from abaca.data.folder import FILES, new_folder
 from abaca.data.sequences import Sequences
-from abaca.errors import SequencesError, SpecError
+from abaca.errors import LogError, SequencesError, SpecError
 
 from .samples import ROWS, histories, prepared, write_csv
 
@@ -87,6 +90,35 @@ with folder.new_folder(path, overwrite=True) as draft:
         assert draft.exists()
         shutil.copytree(folder, draft, dirs_exist_ok=True)
     assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_full_disk_is_an_error_before_anything_is_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing to a mapped file without room on the disk would kill the process."""
+
+    def full(handle: int, start: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*items\.npy'"):
+        prepared(tmp_path / "s")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_room_for_duckdb_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise duckdb.OutOfMemoryException("failed to offload data block")
+
+    monkeypatch.setattr(preparing, "write_catalogue", full)
+    with pytest.raises(LogError, match=r"no room to work: .*offload data block; make room, or set TMPDIR"):
+        prepared(tmp_path / "s")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_two_who_prepare_one_place_the_first_wins(tmp_path: Path) -> None:
+    with pytest.raises(SequencesError, match="is prepared already"), new_folder(tmp_path / "s", overwrite=False):
+        before = prepared(tmp_path / "s").fingerprint
+    assert Sequences.open(tmp_path / "s").fingerprint == before
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
 def test_what_is_written_stands_apart_from_what_is_read(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Every format gives the same log, ids come back as they went in, and ties keep file order."""
 
+import os
 from pathlib import Path
 
 import duckdb
@@ -185,6 +186,12 @@ def test_a_column_that_is_named_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="'user_id', 'userId' look alike for the user; pass `user=COLUMN`"):
         read_log(path)
     assert rows_of(path, user="userId") == [("c", "b", None)]
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log.csv")
+    with pytest.raises(LogError, match=r"log\.csv is a pipe or a device, which can be read only once"):
+        read_log(tmp_path / "log.csv")
 
 
 def test_names_that_differ_only_in_case_are_different_columns(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def recommendations(answer: "Recommendations", title: str) -> Table:
 
 def duration(seconds: float) -> str:
     """Seconds for people."""
-    if seconds < 1:
+    if 0 < seconds < 1:
         return "a second"
     if seconds < 90:
         return f"{seconds:.0f} s"

@@ -112,6 +112,8 @@ def open_files(source: Path) -> list[LogFile]:
         raise LogError(f"{source} does not exist; give a file, or a folder of files")
     if source.is_file():
         return [_open(source, source.name)]
+    if not source.is_dir():
+        raise LogError(f"{source} is a pipe or a device, which can be read only once; write it to a file first")
     parts = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
     shown = [part for part in parts if not any(step.startswith((".", "_")) for step in part.parts)]
     paths = sorted(source / part for part in shown if format_of(source / part) is not None)

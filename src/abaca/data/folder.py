@@ -47,6 +47,7 @@ def new_folder(path: Path, overwrite: bool) -> Iterator[Path]:
                 _sync(file)
             _sync(draft)
             with _locked(path.parent, wait=True):
+                check_place(path, overwrite)  # another process may have been faster
                 _move(draft, path, path.parent / f".{path.name}.{mark}.old")
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)

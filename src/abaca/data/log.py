@@ -7,7 +7,7 @@ from typing import Any, Literal
 from abaca.data.columns import Columns, Wanted, choose
 from abaca.data.files import LogFile, open_files
 from abaca.data.staging import Staging
-from abaca.data.store import Store
+from abaca.data.store import Store, room_to_work
 from abaca.data.tables import is_table, to_arrow
 from abaca.errors import LogError, SpecError
 
@@ -85,7 +85,10 @@ def read_log(
         return source
     store = Store()
     try:
-        return _read(store, source, Staging(store, Wanted(user, item, time, event, like), skip=on_bad_row == "skip"))
+        with room_to_work():
+            return _read(
+                store, source, Staging(store, Wanted(user, item, time, event, like), skip=on_bad_row == "skip")
+            )
     except BaseException:
         store.close()
         raise

@@ -14,7 +14,7 @@ from abaca.data.folder import check_apart, new_folder, write_manifest
 from abaca.data.itemtable import stage_items, write_catalogue, write_users
 from abaca.data.log import Log
 from abaca.data.sequences import Sequences
-from abaca.data.store import Store
+from abaca.data.store import Store, room_to_work
 from abaca.errors import LogError, SpecError
 from abaca.types import whole_number
 
@@ -101,7 +101,7 @@ def prepare(
         raise SpecError("a split by time needs times, and the log has none; pass `time=COLUMN`, or leave one out")
     try:
         check_apart(Path(path), log.path)
-        with new_folder(Path(path), overwrite) as folder:
+        with room_to_work(), new_folder(Path(path), overwrite) as folder:
             dropped = _filter(log, options, tell)
             columns, repeated = stage_items(log.store, items, log.columns.item) if items is not None else ([], 0)
             dropped.update({"rows of the item table after the first of their id": repeated} if repeated else {})

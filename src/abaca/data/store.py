@@ -12,6 +12,8 @@ from typing import Any
 import duckdb
 import pyarrow
 
+from abaca.errors import LogError
+
 MEMORY = "1GB"
 """What DuckDB may hold before it writes to its temporary folder; the rest of the process is small."""
 
@@ -94,6 +96,16 @@ class Store:
     def close(self) -> None:
         """Close the database and delete its folder."""
         self._finalizer()
+
+
+@contextmanager
+def room_to_work() -> Iterator[None]:
+    """Say where room is needed when DuckDB finds none, on the disk or in memory."""
+    try:
+        yield
+    except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+        first = str(error).splitlines()[0]
+        raise LogError(f"no room to work: {first}; make room, or set TMPDIR to a folder on a larger disk") from error
 
 
 def text(value: str) -> str:
