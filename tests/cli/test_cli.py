@@ -228,7 +228,7 @@ def test_inspect_counts_bad_rows_where_prepare_stops(cli: Cli, tmp_path: Path) -
     made = cli("prepare", log, tmp_path / "s", "--on-bad-row", "skip", "--json")
     assert made.code == 0
     assert sum(made.json["counts"]["bad_rows"].values()) == 2
-    with pytest.raises(SpecError, match="on-bad-row"):
+    with pytest.raises(SpecError, match="`on_bad_row` is error or skip"):
         abaca.read_log(log, on_bad_row="ignore")  # type: ignore[arg-type]
 
 
@@ -331,7 +331,8 @@ def test_a_missing_file_of_options_is_refused(cli: Cli, shop: Shop, tmp_path: Pa
     )
     outcome = cli("train", shop.log, tmp_path / "m", "--threads", "-3")
     assert outcome.code == 2
-    assert "'--threads': -3 is not in the range" in " ".join(outcome.err.replace("│", " ").split())
+    assert "--threads" in outcome.err
+    assert "Traceback" not in outcome.err
 
 
 def test_options_of_preparing_come_too_late_for_sequences(cli: Cli, shop: Shop, tmp_path: Path) -> None:
