@@ -215,6 +215,15 @@ def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
         read_log(path, user="a", time="when")
     with pytest.raises(LogError, match="both the user and the item"):
         read_log(path, user="sku", item="sku")
+    with pytest.raises(LogError, match="column 'sku' cannot be both the item and the time"):
+        read_log(path, user="a", item="sku", time="sku")
+    with pytest.raises(LogError, match="the table has no columns"):
+        read_log(pyarrow.table({}))
+
+
+def test_a_column_that_was_asked_for_plays_no_other_role(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "log.csv", [("a", "b", "7")], ("user", "item", "time"))
+    assert rows_of(path, user="time") == [("7", "b", None)]
 
 
 def test_a_byte_order_mark_and_mixed_line_ends_do_no_harm(tmp_path: Path) -> None:

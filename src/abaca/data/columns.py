@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 from abaca.errors import LogError
@@ -58,9 +59,13 @@ def choose(found: Sequence[str], wanted: Wanted, where: str) -> Columns:
             f"{where}: no column looks like the {missing}; the first line names the columns {_listed(found)}; "
             f"pass `{missing}=COLUMN`"
         )
-    if user == item:
-        raise LogError(f"{where}: column {user!r} cannot be both the user and the item; pass `user` and `item`")
-    return Columns(user, item, _column("time", found, wanted, where), _column("event", found, wanted, where))
+    chosen = Columns(user, item, _column("time", found, wanted, where), _column("event", found, wanted, where))
+    for (role, column), (other, same) in combinations(chosen._asdict().items(), 2):
+        if column is not None and column == same:
+            raise LogError(
+                f"{where}: column {column!r} cannot be both the {role} and the {other}; pass `{role}` and `{other}`"
+            )
+    return chosen
 
 
 def candidates(role: str, found: Sequence[str]) -> list[str]:
@@ -93,8 +98,8 @@ def _column(role: str, found: Sequence[str], wanted: Wanted, where: str) -> str 
             f"{where}: there is no column {column!r}; it has {_listed(found)}; pass `{role}=COLUMN` with one of them"
         )
     if column is None:
-        before = getattr(wanted.before, role, None)
-        column = before if before in found else _recognise(role, found, where)
+        before, free = getattr(wanted.before, role, None), [name for name in found if name not in wanted]
+        column = before if before in free else _recognise(role, free, where)
     if column is not None:
         check_once(column, found, where)
     return column
