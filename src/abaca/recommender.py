@@ -1,8 +1,6 @@
 """The public face: fit, recommend, evaluate, save, load."""
 
 import os
-import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -30,6 +28,7 @@ from abaca.data.folder import check_apart
 from abaca.data.log import Log, read_log
 from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.sequences import Sequences, is_prepared
+from abaca.data.temporary import Temporary
 from abaca.errors import ModelError, SpecError
 from abaca.evaluation import Evaluation, evaluate
 from abaca.nn.encoders import ENCODERS
@@ -201,13 +200,13 @@ class Recommender:
             sequences.verify()
             return sequences
         log = data if isinstance(data, Log) else read_log(data, **self.reading)
-        folder = tempfile.mkdtemp(prefix="abaca-")
+        temporary = Temporary()
         try:
-            sequences = prepare(log, Path(folder) / "sequences", options=self.prepare, items=items)
+            sequences = prepare(log, temporary.path / "sequences", options=self.prepare, items=items)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            temporary.close()
             raise
-        weakref.finalize(sequences, shutil.rmtree, folder, ignore_errors=True)
+        weakref.finalize(sequences, temporary.close)
         return sequences
 
     @property

@@ -1,7 +1,6 @@
 """Prepared folders on disk: written beside their place and moved there when complete, with a manifest."""
 
 import contextlib
-import fcntl
 import glob
 import hashlib
 import json
@@ -15,6 +14,7 @@ from typing import Any
 import pyarrow.parquet
 
 from abaca.data.sequences import FORMAT, KIND, MANIFEST, checksum, is_prepared
+from abaca.data.temporary import locked
 from abaca.errors import SequencesError, SpecError
 
 FILES = (
@@ -36,17 +36,17 @@ def new_folder(path: Path, overwrite: bool) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     mark = uuid.uuid4().hex[:8]
     draft = path.parent / f".{path.name}.{mark}.part"
-    with _locked(path.parent, wait=True):
+    with locked(path.parent, wait=True):
         _tidy(path)
         check_place(path, overwrite)
         draft.mkdir()
-    with _locked(draft):
+    with locked(draft):
         try:
             yield draft
             for file in draft.iterdir():
                 _sync(file)
             _sync(draft)
-            with _locked(path.parent, wait=True):
+            with locked(path.parent, wait=True):
                 check_place(path, overwrite)  # another process may have been faster
                 _move(draft, path, path.parent / f".{path.name}.{mark}.old")
         except BaseException:
@@ -71,24 +71,9 @@ def _tidy(path: Path) -> None:
         else:
             aside.rename(path)
     for draft in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        with _locked(draft) as alone:
+        with locked(draft) as alone:
             if alone:
                 shutil.rmtree(draft, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold a folder's lock, which goes with the process; False where another holds it or the disk knows no locks."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        alone = True
-    except OSError:
-        alone = False
-    try:
-        yield alone
-    finally:
-        os.close(handle)
 
 
 def check_place(path: Path, overwrite: bool) -> None:

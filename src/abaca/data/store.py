@@ -1,8 +1,6 @@
 """The store: a DuckDB database that spills to a temporary folder, so that logs larger than memory can be sorted."""
 
 import os
-import shutil
-import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow
 
+from abaca.data.temporary import Temporary
 from abaca.errors import LogError
 
 MEMORY = "1GB"
@@ -27,7 +26,8 @@ class Store:
     """One DuckDB database and the folder it spills to; both go when the store is closed or forgotten."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="abaca-"))
+        temporary = Temporary()
+        self.folder = temporary.path
         settings: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": MEMORY,
             "temp_directory": str(self.folder / "spill"),
@@ -35,7 +35,7 @@ class Store:
             "preserve_insertion_order": True,
         }
         self.connection = duckdb.connect(":memory:", config=settings)
-        self._finalizer = weakref.finalize(self, _discard, self.connection, self.folder)
+        self._finalizer = weakref.finalize(self, _discard, self.connection, temporary)
         self.run("SET TimeZone = 'UTC'")
         self.run("SET enable_progress_bar = false")
 
@@ -123,6 +123,6 @@ def name(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'
 
 
-def _discard(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
+def _discard(connection: duckdb.DuckDBPyConnection, temporary: Temporary) -> None:
     connection.close()
-    shutil.rmtree(folder, ignore_errors=True)
+    temporary.close()
