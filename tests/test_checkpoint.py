@@ -1,6 +1,7 @@
 """The model directory: what goes in comes out, and what is damaged is refused."""
 
 import json
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from abaca.checkpoint import (
     save_model,
     save_state,
     write_record,
+    write_tensors,
     write_text,
 )
 from abaca.data.catalogue import Catalogue
@@ -263,7 +265,7 @@ def test_the_state_of_a_run_comes_back_to_the_bit(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_damaged_state_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="nothing to resume; train without --resume"):
+    with pytest.raises(ModelError, match="nothing to resume; train without `resume=True`"):
         load_state(tmp_path)
     (tmp_path / checkpoint.STATE).write_bytes(b"not tensors")
     with pytest.raises(ModelError, match="cannot be read"):
@@ -292,3 +294,21 @@ def test_nothing_else_in_the_folder_is_deleted(tmp_path: Path) -> None:
     assert all(path.read_text() == "mine" for path in own)
     assert len(set(tmp_path.iterdir())) == len(before)
     assert load_model(tmp_path).output == "softmax+C"
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for the disk."""
+    write_tensors(tmp_path / "x", {"a": torch.zeros(3)})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        for write in (
+            lambda: write_tensors(tmp_path / "x", {"a": torch.zeros(3000)}),
+            lambda: write_text(tmp_path / "x", "y" * 3000),
+        ):
+            with pytest.raises(ModelError, match=r"x cannot be written .*; make room, or give another folder"):
+                write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    assert load_file(tmp_path / "x")["a"].tolist() == [0.0] * 3

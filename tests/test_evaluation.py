@@ -14,7 +14,7 @@ from abaca.data.catalogue import Catalogue
 from abaca.data.log import read_log
 from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.sequences import Sequences, Targets
-from abaca.errors import SequencesError
+from abaca.errors import SequencesError, SpecError
 from abaca.evaluation import Evaluation, Ranked, compare, evaluate, in_history, known_items, table
 
 CATALOGUE = 4  # items 0 … 3; 4 and 5 are cold
@@ -135,7 +135,7 @@ def test_cold_target_is_a_miss_even_where_the_catalogue_is_smaller_than_the_cuto
     found = evaluate(Scored([1, 2, 3, 4]), sequences, cutoffs=(100,))
     assert found.rank[3:].tolist() == [CATALOGUE + 1] * 2
     assert found.gains("hr@100").tolist() == [1, 1, 1, 0, 0]
-    assert found.top.shape == (5, 100)
+    assert found.top.shape == (5, CATALOGUE)
     assert found.summary.coverage == {100: 1.0}
     assert found.summary.repeats_recommended == {100: pytest.approx((3 + 2 + 1 + 1 + 1) / 20)}
 
@@ -176,10 +176,13 @@ def test_validation_and_chosen_targets(sequences: Given) -> None:
 
 def test_mistakes_are_named(sequences: Given, result: Evaluation) -> None:
     ranker = Scored([9, 7, 5, 3])
-    with pytest.raises(ValueError, match="got targets 'train'"):
+    with pytest.raises(SpecError, match="got targets 'train'"):
         evaluate(ranker, sequences, "train")
-    with pytest.raises(ValueError, match=r"got cutoffs \(0, 5\)"):
+    with pytest.raises(SpecError, match=r"got cutoffs \(0, 5\)"):
         evaluate(ranker, sequences, cutoffs=(0, 5))
+    for given in (10, (2.5,), ("5",), (True,), ()):
+        with pytest.raises(SpecError, match="got cutoffs"):
+            evaluate(ranker, sequences, cutoffs=given)  # type: ignore[arg-type]
     with pytest.raises(SequencesError, match="no chosen targets"):
         evaluate(ranker, sequences, Targets(np.zeros(0, np.int64), np.zeros(0, np.int64)))
     with pytest.raises(ValueError, match="got group 'old'"):

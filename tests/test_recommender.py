@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import abaca
 from abaca.data.sequences import Sequences
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import ModelError, QueryError, SequencesError, SpecError
-from abaca.recommender import Recommender, sort_options
+from abaca.nn.encoders import SASRecOptions
+from abaca.options import sort_options
+from abaca.recommender import Recommender
 
 QUICK: dict[str, Any] = {
     "epochs": 2, "lr": 0.02, "warmup": 2, "batch_targets": 100, "targets": 6, "overlap": 4, "window": 8, "dim": 8
@@ -128,6 +131,85 @@ def test_policies_reach_the_answer(fitted: Recommender) -> None:
         fitted.recommend(history, exclude="7")
 
 
+def test_ids_of_any_library_find_their_items(fitted: Recommender) -> None:
+    wanted = fitted.recommend([1, 2, 1], 4)
+    for history in (np.array([1, 2, 1]), torch.tensor([1, 2, 1]), pandas.Series([1, 2, 1]), (1, np.int8(2), 1)):
+        assert fitted.recommend(history, np.int64(4)) == wanted
+    assert fitted.recommend([1, 2, 1], 4, exclude=None) == wanted
+
+
+@pytest.mark.parametrize(
+    ("history", "policy", "said"),
+    [
+        (101, {}, r"expected a list of ids, got 101; pass \[101\]"),
+        (None, {}, r"expected a list of ids, got None"),
+        ([[1, 2], [3]], {}, r"an id is text or a whole number, got \[1, 2\]; recommend takes one history"),
+        (np.ones((2, 2), int), {}, r"an id is text or a whole number, got array"),
+        (torch.ones(2, 2), {}, r"an id is text or a whole number, got tensor"),
+        ([True], {}, r"an id is text or a whole number, got True"),
+        ([1], {"n": "3"}, r"n must be at least 1, a whole number, got '3'"),
+        ([1], {"n": 2.5}, r"got 2.5"),
+        ([1], {"n": None}, r"got None"),
+        ([1], {"n": True}, r"got True"),
+        ([1], {"exclude": 7}, r"expected a list of ids, got 7"),
+        ([1], {"repeats": None}, r"repeats must be one of auto, exclude, only, got None"),
+        ([1], {"max_repeat_share": "half"}, r"must be between 0 and 1, got 'half'"),
+    ],
+)
+def test_questions_that_make_no_sense(fitted: Recommender, history: Any, policy: dict[str, Any], said: str) -> None:
+    with pytest.raises(QueryError, match=said):
+        fitted.recommend(history, **policy)
+
+
+def test_many_histories_are_a_list(fitted: Recommender) -> None:
+    with pytest.raises(QueryError, match="expected a list of histories, got 3"):
+        fitted.recommend_many(3)  # type: ignore[arg-type]
+    with pytest.raises(QueryError, match="expected a list of ids, got 1"):
+        fitted.recommend_many([1, 2])  # type: ignore[list-item]
+    assert len(fitted.recommend_many(iter([[1], [2]]))) == 2  # type: ignore[arg-type]
+
+
+def test_the_log_is_read_as_the_training_read_it(tmp_path: Path) -> None:
+    """The model remembers the columns, and that bad rows were skipped."""
+    frame = LOG.to_pandas().rename(columns={"user": "who", "item": "what", "time": "when"})
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    with (tmp_path / "log.csv").open("a") as stream:
+        stream.write(",,\n")
+    with abaca.read_log(tmp_path / "log.csv", user="who", item="what", time="when", on_bad_row="skip") as log:
+        recommender = quick(epochs=1).fit(log)
+    recommender.save(tmp_path / "model")
+    result = abaca.load(tmp_path / "model").evaluate(tmp_path / "log.csv")
+    assert np.array_equal(result.rank, recommender.evaluate().rank)
+
+
+def test_prepared_data_takes_no_options_of_preparing(small: Sequences) -> None:
+    with pytest.raises(SpecError, match="the data is prepared already: `min_user`, `split` must be given to"):
+        quick(min_user=5, split="time").fit(small)
+
+
+def test_damaged_sequences_are_refused(small: Sequences, tmp_path: Path) -> None:
+    shutil.copytree(small.path, tmp_path / "s")
+    content = bytearray((tmp_path / "s" / "items.npy").read_bytes())
+    content[-1] = 0x7F
+    (tmp_path / "s" / "items.npy").write_bytes(content)
+    with pytest.raises(SequencesError, match=r"items\.npy is not what was prepared: its checksum differs"):
+        quick().fit(tmp_path / "s")
+
+
+def test_a_model_stands_apart_from_its_data(small: Sequences, tmp_path: Path) -> None:
+    LOG.to_pandas().to_csv(tmp_path / "log.csv", index=False)
+    for data, folder in ((small, small.path), (small.path, small.path / "model"), (tmp_path / "log.csv", tmp_path)):
+        with pytest.raises(SpecError, match="must stand apart from what is read"):
+            quick().fit(data, folder=folder)
+    with abaca.read_log(tmp_path / "log.csv") as log, pytest.raises(SpecError, match="must stand apart"):
+        quick().fit(log, folder=tmp_path)
+    with pytest.raises(ModelError, match="is a prepared folder; give the model a folder of its own"):
+        quick().fit(LOG, folder=small.path)
+    with pytest.raises(ModelError, match=r"log\.csv is a file; give the name of a folder"):
+        quick().fit(LOG, folder=tmp_path / "log.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
+
+
 def test_titles_travel_with_the_model(tmp_path: Path) -> None:
     titles = pyarrow.table({"item": list(range(30)), "title": [f"Thing {i}" for i in range(30)]})
     recommender = quick().fit(LOG, items=titles)
@@ -142,7 +224,7 @@ def test_an_item_table_comes_too_late_for_a_prepared_folder(small: Sequences) ->
 
 
 def test_before_fitting_nothing_can_be_asked(tmp_path: Path) -> None:
-    for call in (lambda r: r.recommend([1]), lambda r: r.evaluate(), lambda r: r.save(tmp_path)):
+    for call in (lambda r: r.recommend([1]), lambda r: r.evaluate(), lambda r: r.save(tmp_path), lambda r: r.ranker()):
         with pytest.raises(ModelError, match="not trained yet"):
             call(quick())
 
@@ -182,6 +264,10 @@ def test_refit_trains_on_everything_for_the_best_number_of_epochs_and_refuses_ev
     with pytest.raises(ModelError, match="refitted on everything"):
         abaca.load(tmp_path).evaluate(LOG)
     assert len(recommender.recommend([1, 2], 3)) == 3
+    again = abaca.load(tmp_path)
+    assert again.training == recommender.training
+    assert again.fit(LOG, refit=True).saved is not None
+    assert same_weights(again, recommender)
 
 
 def test_refit_needs_a_fit_before() -> None:
@@ -231,7 +317,7 @@ def test_the_encoder_of_a_transformer_holds_the_longest_window() -> None:
         ({"lr": "fast"}, r"lr must be a number, got 'fast'"),
         ({"schedule": 3}, r"schedule must be text, got 3"),
         ({"lr": 0.0}, r"lr must be above 0"),
-        ({"split": "half"}, r"--split 'half' is not known"),
+        ({"split": "half"}, r"`split` 'half' is not known"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused_with_the_nearest(option: dict[str, Any], said: str) -> None:
@@ -239,7 +325,34 @@ def test_an_option_that_makes_no_sense_is_refused_with_the_nearest(option: dict[
         Recommender("gru4rec", "softmax", **option)
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    made = Recommender(
+        "gru4rec", "softmax", epochs=np.int64(3), lr=np.float32(0.5), dim=np.int32(8), min_user=np.int8(2)
+    )
+    assert (made.training.epochs, made.training.lr, made.prepare.min_user) == (3, 0.5, 2)
+    for value in (made.training.epochs, made.encoder_options["dim"], made.prepare.min_user):
+        assert type(value) is int
+    assert type(made.training.lr) is float
+    for wrong in ({"epochs": np.float64(2)}, {"lr": "1"}, {"lr": None}, {"drop_consecutive": 1}, {"min_user": np.nan}):
+        with pytest.raises(SpecError, match=f"{next(iter(wrong))} must be"):
+            Recommender("gru4rec", "softmax", **wrong)
+
+
+def test_a_model_larger_than_the_memory_is_refused(small: Sequences) -> None:
+    for size in (10**6, 10**12):
+        with pytest.raises(SpecError, match=r"takes [\d,]+ GB and more, this machine has \d+ GB; lower dim"):
+            quick("sasrec", dim=size).fit(small)
+
+
 def test_encoders_and_outputs_that_do_not_exist_are_refused() -> None:
+    for output in (None, 3, ["softmax"]):
+        with pytest.raises(SpecError, match="an output layer is text such as softmax"):
+            Recommender(output=output)  # type: ignore[arg-type]
+    for encoder in (None, 3, ["sasrec"]):
+        with pytest.raises(SpecError, match="is not one of gru4rec, sasrec"):
+            Recommender(encoder)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="mos has at most 1000 queries"):
+        Recommender(output="mos:999999999")
     with pytest.raises(SpecError, match="encoder 'lstm' is not one of gru4rec, sasrec"):
         Recommender("lstm")
     with pytest.raises(SpecError, match="did you mean"):
@@ -253,7 +366,9 @@ def test_a_device_that_does_not_exist_is_refused() -> None:
 
 
 def test_options_go_where_they_belong() -> None:
-    training, sizes, prepare = sort_options("sasrec", {"epochs": 3, "dim": 8, "min_item": 2, "window": 9, "lr": 1})
+    training, sizes, prepare = sort_options(
+        "sasrec", SASRecOptions, {"epochs": 3, "dim": 8, "min_item": 2, "window": 9, "lr": 1}
+    )
     assert (training.epochs, training.window, training.lr) == (3, 9, 1)
     assert sizes["dim"] == 8
     assert prepare.min_item == 2
@@ -306,3 +421,11 @@ def test_refit_keeps_the_titles() -> None:
     model = abaca.Recommender("gru4rec", "softmax", epochs=1, dim=8, hidden=8).fit(table, items=titles)
     model.fit(table, refit=True)
     assert model.recommend([0, 1], n=1).items[0].name.startswith("Title ")
+
+
+def test_nodup_with_the_whole_catalogue_in_the_history_recommends_nothing() -> None:
+    table = pyarrow.table({"user": np.repeat(np.arange(12), 8), "item": np.tile(np.arange(4), 24)})
+    model = abaca.Recommender("gru4rec", "softmax+nodup", epochs=1, dim=8, hidden=8).fit(table)
+    found = model.recommend([0, 1, 2, 3])
+    assert (found.ids, found.repeat_probability) == ([], None)
+    assert len(model.recommend([0, 1])) == 2

@@ -18,15 +18,17 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from abaca.checkpoint import RECORD, STATE, Record, save_state
+from abaca.checkpoint import LOCK, RECORD, STATE, claimed, save_state
 from abaca.data.log import read_log
 from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.sequences import Sequences
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import ModelError, SequencesError, SpecError, TrainingError
 from abaca.nn.model import make_model
+from abaca.options import TrainingOptions
 from abaca.recommender import Recommender
-from abaca.training import Step, Trainer, TrainingOptions, Watch, swapped
+from abaca.training import Step, Trainer, Watch, swapped
+from abaca.types import Record
 
 QUICK = TrainingOptions(epochs=3, lr=0.02, warmup=4, batch_targets=100, targets=5, overlap=4, window=8, patience=0)
 
@@ -396,6 +398,28 @@ def test_resuming_another_run_is_refused_and_says_what_differs(small: Sequences,
     with pytest.raises(ModelError, match=r"another dim, lr; resume with the options it began with") as caught:
         quick_recommender(checkpoint_minutes=0.0, lr=0.5, dim=4).fit(small, folder=tmp_path, resume=True)
     assert str(tmp_path) in str(caught.value)
+
+
+def test_a_folder_takes_one_run_at_a_time(small: Sequences, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    with claimed(folder, keep=True):
+        for flags in ({}, {"resume": True}, {"overwrite": True}):
+            with pytest.raises(ModelError, match="is being trained by another process; wait for it"):
+                quick_recommender().fit(small, folder=folder, **flags)
+    assert not folder.exists()  # nothing was written there
+    quick_recommender().fit(small, folder=folder)
+    assert not (folder / LOCK).exists()
+
+
+def test_a_run_that_was_stopped_is_not_lost_by_mistake(small: Sequences, tmp_path: Path) -> None:
+    with pytest.raises(Cut):
+        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=tmp_path, watch=CutAfter(0, 3))
+    state = (tmp_path / STATE).read_bytes()
+    with pytest.raises(ModelError, match="holds a run that was stopped; `resume=True` goes on with it"):
+        quick_recommender().fit(small, folder=tmp_path)
+    assert (tmp_path / STATE).read_bytes() == state
+    quick_recommender().fit(small, folder=tmp_path, overwrite=True)
+    assert not (tmp_path / STATE).exists()
 
 
 def test_a_damaged_state_is_refused(small: Sequences, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from abaca.data.prepare import PrepareOptions, prepare
     from abaca.data.sequences import Sequences
     from abaca.evaluation import Evaluation, compare, evaluate
+    from abaca.options import TrainingOptions
     from abaca.recommendation import Policy, Recommendation, Recommendations
     from abaca.recommender import Recommender, load
-    from abaca.training import TrainingOptions
 
 __version__ = "0.1.0"
 
@@ -29,7 +29,7 @@ _HOMES = {
     "Recommendations": "abaca.recommendation",
     "Recommender": "abaca.recommender",
     "Sequences": "abaca.data.sequences",
-    "TrainingOptions": "abaca.training",
+    "TrainingOptions": "abaca.options",
     "compare": "abaca.evaluation",
     "evaluate": "abaca.evaluation",
     "load": "abaca.recommender",

@@ -10,9 +10,12 @@ Since the names carry checksums, replacing `model.json` swaps a model in one ste
 While training runs, `run.safetensors` (the state) and `training.jsonl` (a line per epoch) stand there too.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,28 +28,38 @@ from torch import Tensor
 from abaca.data.catalogue import Catalogue
 from abaca.errors import ModelError, SpecError
 from abaca.nn.model import Model, make_model
+from abaca.types import Record
 
 FORMAT = 1
 KIND = "abaca model"
 MODEL = "model.json"
 RECORD = "training.jsonl"
 STATE = "run.safetensors"
-
-Record = dict[str, Any]
+LOCK = ".lock"
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole file or nothing."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    _put_in_place(part, path)
+    with _part_of(path) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write a whole safetensors file or nothing."""
+    with _part_of(path) as part:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, metadata)
+
+
+@contextlib.contextmanager
+def _part_of(path: Path) -> Iterator[Path]:
+    """A file to write that takes its place when it is whole; else it goes, and what was there stays."""
     part = path.with_name(path.name + ".part")
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, metadata)
-    _put_in_place(part, path)
+    try:
+        yield part
+        _put_in_place(part, path)
+    except (OSError, SafetensorError) as error:
+        part.unlink(missing_ok=True)
+        raise ModelError(f"{path} cannot be written ({error}); make room, or give another folder") from error
 
 
 def _put_in_place(part: Path, path: Path) -> None:
@@ -59,6 +72,50 @@ def _put_in_place(part: Path, path: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def held(folder: Path) -> str | None:
+    """What a folder holds of an earlier run, in words."""
+    if (folder / STATE).exists():
+        return "a run that was stopped"
+    return "a model" if (folder / MODEL).exists() else None
+
+
+@contextlib.contextmanager
+def claimed(folder: Path, *, keep: bool) -> Iterator[None]:
+    """Hold a model directory for one run; with `keep`, what an earlier one left there is not to be touched."""
+    if folder.exists() and not folder.is_dir():
+        raise ModelError(f"{folder} is a file; give the name of a folder")
+    if keep and (found := held(folder)):
+        cure = "`resume=True` goes on with it, `overwrite=True` begins anew"
+        raise ModelError(f"{folder} holds {found}; {cure if 'run' in found else '`overwrite=True` replaces it'}")
+    fresh = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with _locked(folder):
+            yield
+    finally:
+        if fresh:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # only where nothing was written
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """The operating system's lock, which goes with the process however it ends."""
+    path = folder / LOCK
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = os.fstat(file.fileno()).st_nlink > 0  # else its last holder has just deleted it
+        except BlockingIOError:
+            alone = False
+        if not alone:
+            raise ModelError(f"{folder} is being trained by another process; wait for it, or give another folder")
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def save_state(folder: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
@@ -74,7 +131,7 @@ def load_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             progress: dict[str, Any] = json.loads((file.metadata() or {})["progress"])
             return {name: file.get_tensor(name) for name in file.keys()}, progress  # noqa: SIM118
     except FileNotFoundError:
-        raise ModelError(f"{path} is not there: nothing to resume; train without --resume") from None
+        raise ModelError(f"{path} is not there: nothing to resume; train without `resume=True`") from None
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise ModelError(f"{path} cannot be read ({error}); delete it and train from the start") from error
 
@@ -173,9 +230,10 @@ def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any
     was, now = ({**run, **run["encoder_options"], **run["options"]} for run in (before, identity))
     changed = [name for name in now if was.get(name) != now[name] and not name.endswith("options")]
     if changed:
+        named = ", ".join("log or way of preparing it" if name == "fingerprint" else name for name in changed)
         raise ModelError(
-            f"{folder} holds a run with another {', '.join(changed)}; resume with the options it began with, "
-            "or train without --resume to begin anew"
+            f"{folder} holds a run with another {named}; resume with the options it began with, "
+            "or replace it with `overwrite=True`"
         )
 
 

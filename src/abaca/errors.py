@@ -16,7 +16,10 @@ class AbacaError(Exception):
 
 
 class UserError(AbacaError):
-    """The user's mistake; its message says what, where and what to do."""
+    """The user's mistake; its message says what, where and what to do.
+
+    Options in it stand in backquotes as Python spells them, like `min_user=3`; the command line shows them as flags.
+    """
 
 
 class LogError(UserError):

@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 
 from abaca import metrics
 from abaca.data.sequences import Sequences, Targets
-from abaca.errors import SequencesError
+from abaca.errors import SequencesError, SpecError
 from abaca.metrics import Bools, Calibration, Estimate, Floats, Ints
+from abaca.types import whole_number
 
 Group = Literal["all", "repeat", "new"]
 GROUPS: tuple[Group, ...] = ("all", "repeat", "new")
 CHUNK = 256
+MOST_CELLS = 1 << 31
+"""Items of top lists that an evaluation holds at most: ten gigabytes."""
 
 
 class Ranked(NamedTuple):
@@ -72,7 +75,7 @@ class Evaluation:
     items: Ints  # (T,) the targets
     rank: Ints  # (T,); V + 1 for a cold target
     repeat: Bools  # (T,) the target is in the whole history
-    top: NDArray[np.int32]  # (T, n) with n the largest cutoff
+    top: NDArray[np.int32]  # (T, n) with n the largest cutoff, at most V
     top_repeat: Bools  # (T, n) the recommended item is in the whole history
     repeat_probability: Floats  # (T,)
 
@@ -154,11 +157,15 @@ def evaluate(
     The history of a target is all of the user's items before it; the ranker sees those that are in the catalogue.
     `progress` is called with the number of targets done and their total.
     """
-    ks = tuple(sorted(set(cutoffs)))
-    if not ks or ks[0] < 1:
-        raise ValueError(f"got cutoffs {tuple(cutoffs)}, expected one or more of at least 1")
+    ks = _cutoffs(cutoffs)
     split, users, positions = _chosen(sequences, targets)
     items = np.asarray(sequences.items[positions], dtype=np.int64)
+    catalogue = sequences.catalogue.size
+    n = min(ks[-1], catalogue)
+    if len(users) * n > MOST_CELLS:
+        raise SpecError(
+            f"the best {n:,} items of {len(users):,} targets do not fit into memory; ask for a lower cutoff"
+        )
     parts = []
     for start in range(0, len(users), chunk):
         stop = min(start + chunk, len(users))
@@ -166,18 +173,29 @@ def evaluate(
             sequences.history(user, position)
             for user, position in zip(users[start:stop].tolist(), positions[start:stop].tolist(), strict=True)
         ]
-        parts.append(_answer(ranker, histories, items[start:stop], sequences.catalogue.size, ks[-1]))
+        parts.append(_answer(ranker, histories, items[start:stop], catalogue, n))
         if progress is not None:
             progress(stop, len(users))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return Evaluation(ranker.name, split, ks, sequences.catalogue.size, users, positions, items, *columns)
+    return Evaluation(ranker.name, split, ks, catalogue, users, positions, items, *columns)
+
+
+def _cutoffs(given: Sequence[int]) -> tuple[int, ...]:
+    """The cutoffs, ascending, each once."""
+    try:
+        found = [whole_number(cutoff) or 0 for cutoff in given]
+    except TypeError:
+        raise SpecError(f"got cutoffs {given!r}, expected a list such as (5, 10)") from None
+    if not found or min(found) < 1:
+        raise SpecError(f"got cutoffs {tuple(given)}, expected one or more whole numbers of at least 1")
+    return tuple(sorted(set(found)))
 
 
 def _chosen(sequences: Sequences, targets: str | Targets) -> tuple[str, Ints, Ints]:
     """Name the split and give its users and positions."""
     splits = {"test": sequences.test, "valid": sequences.valid}
     if isinstance(targets, str) and targets not in splits:
-        raise ValueError(f"got targets {targets!r}, expected 'test', 'valid' or Targets")
+        raise SpecError(f"got targets {targets!r}, expected 'test', 'valid' or Targets")
     split = targets if isinstance(targets, str) else "chosen"
     chosen = splits[targets] if isinstance(targets, str) else targets
     if not len(chosen.users):

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from abaca.data.catalogue import Catalogue
 from abaca.errors import QueryError
 from abaca.nn.logits import COPY, Answer, Question
 from abaca.ranking import BATCH, ModelRanker, padded
-from abaca.types import PAD, Id
+from abaca.types import PAD, Id, whole_number
 
 REPEATS = ("auto", "exclude", "only")
 
@@ -28,18 +29,22 @@ class Policy:
     """auto: as learned; exclude: no item of the history; only: nothing else."""
     max_repeat_share: float = 1.0
     """At most this share of the n may be items of the history."""
-    exclude: Sequence[Id] = ()
-    """Ids that may not be recommended."""
+    exclude: Sequence[Id] | None = ()
+    """Ids that may not be recommended; None for none."""
     candidates: Sequence[Id] | None = None
     """The only ids that may be recommended; None for the whole catalogue."""
 
     def __post_init__(self) -> None:
-        if self.n < 1:
-            raise QueryError(f"n must be at least 1, got {self.n}")
+        n = whole_number(self.n)
+        if n is None or n < 1:
+            raise QueryError(f"n must be at least 1, a whole number, got {self.n!r}")
+        object.__setattr__(self, "n", n)
+        if self.exclude is None:
+            object.__setattr__(self, "exclude", ())
         if self.repeats not in REPEATS:
-            raise QueryError(f"repeats must be one of {', '.join(REPEATS)}, got '{self.repeats}'")
-        if not 0 <= self.max_repeat_share <= 1:
-            raise QueryError(f"the largest share of repeats must be between 0 and 1, got {self.max_repeat_share}")
+            raise QueryError(f"repeats must be one of {', '.join(REPEATS)}, got {self.repeats!r}")
+        if not isinstance(self.max_repeat_share, Real) or not 0 <= self.max_repeat_share <= 1:
+            raise QueryError(f"the largest share of repeats must be between 0 and 1, got {self.max_repeat_share!r}")
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class Recommendations:
     unknown: tuple[Id, ...]
     """Ids of the query that the model does not know, each once: of the history, the exclude or the candidate list."""
     repeat_probability: float | None
-    """Predicted probability that the next item is one of the history."""
+    """Predicted probability that the next item is one of the history; None where nothing can be predicted."""
 
     def __iter__(self) -> Any:
         return iter(self.items)
@@ -108,6 +113,7 @@ class Advisor:
 
     def recommend(self, histories: Sequence[Sequence[Id]], policy: Policy) -> list[Recommendations]:
         """One answer per history; the histories go through the model in batches of similar length."""
+        histories = _listed(histories, "histories")
         unknown: list[dict[Id, None]] = [{} for _ in histories]
         whole = [self._items(history, unknown[i]) for i, history in enumerate(histories)]
         known = [history[history != PAD] for history in whole]
@@ -127,10 +133,8 @@ class Advisor:
 
     def _items(self, ids: Sequence[Id], unknown: dict[Id, None]) -> np.ndarray:
         """Items of raw ids in their order; ids that the model does not know are PAD, and put into `unknown`."""
-        if isinstance(ids, str | bytes):
-            raise QueryError(f"expected a list of ids, got the text {ids!r}; pass [{ids!r}]")
         items = []
-        for raw in ids:
+        for raw in _listed(ids, "ids"):
             id = _plain(raw)
             item = self.catalogue.index(id)
             if item is None or item >= self.catalogue.size:
@@ -142,7 +146,7 @@ class Advisor:
     def _lists(self, policy: Policy, unknown: list[dict[Id, None]]) -> tuple[np.ndarray, np.ndarray | None]:
         """The exclude and the candidate list as items; their unknown ids are named in every answer."""
         missing: dict[Id, None] = {}
-        excluded = self._items(policy.exclude, missing)
+        excluded = self._items(policy.exclude or (), missing)
         excluded = excluded[excluded != PAD]
         candidates = None
         if policy.candidates is not None:
@@ -153,12 +157,12 @@ class Advisor:
 
     def _ask(
         self, histories: list[np.ndarray], items: np.ndarray, positions: np.ndarray, rules: "_Rules"
-    ) -> list[tuple[list["_Chosen"], float]]:
+    ) -> list[tuple[list["_Chosen"], float | None]]:
         """The chosen items of each history and its probability of a repeat."""
         owned = [np.unique(history) for history in histories]
         questions = rules.questions(owned, self.catalogue.size)
         answers = [self.ranker.ask(items, positions, question) for question in questions]
-        mass = answers[0].mass.clamp(0, 1).tolist()
+        mass = [None if math.isnan(share) else share for share in answers[0].mass.clamp(0, 1).tolist()]
         return [(rules.merge([_best(found, row) for found in answers]), mass[row]) for row in range(len(histories))]
 
     def _recommendation(self, chosen: "_Chosen", history: np.ndarray) -> Recommendation:
@@ -247,7 +251,23 @@ def _best(found: Answer, row: int) -> list[_Chosen]:
     return chosen
 
 
+def _listed(entries: Any, what: str) -> list[Any]:
+    """A list, tuple, array or series as a list; one entry alone is refused."""
+    if isinstance(entries, str | bytes):
+        raise QueryError(f"expected a list of {what}, got the text {entries!r}; pass [{entries!r}]")
+    try:
+        return list(entries)
+    except TypeError:
+        raise QueryError(f"expected a list of {what}, got {entries!r}; pass [{entries!r}]") from None
+
+
 def _plain(raw: Any) -> Id:
-    """A NumPy integer or string as Python's own, so that it finds its id."""
-    plain: Id = raw.item() if isinstance(raw, np.generic) else raw
+    """An id of NumPy or torch as Python's own, so that it finds its item."""
+    try:
+        plain: Id = raw.item() if hasattr(raw, "item") else raw
+        hash(plain)
+    except (TypeError, ValueError, RuntimeError):
+        plain = True
+    if isinstance(plain, bool):
+        raise QueryError(f"an id is text or a whole number, got {raw!r}; recommend takes one history, a list of ids")
     return plain

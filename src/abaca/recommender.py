@@ -1,10 +1,9 @@
 """The public face: fit, recommend, evaluate, save, load."""
 
-import difflib
-import shutil
-import tempfile
+import os
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ import torch
 
 from abaca.checkpoint import (
     STATE,
-    Record,
     Saved,
     append_record,
     check_same_run,
+    claimed,
     finished_run,
     load_model,
     load_state,
@@ -24,22 +23,25 @@ from abaca.checkpoint import (
     write_record,
 )
 from abaca.data.catalogue import Catalogue
+from abaca.data.columns import Columns
+from abaca.data.folder import check_apart
 from abaca.data.log import Log, read_log
 from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.sequences import Sequences, is_prepared
+from abaca.data.temporary import Temporary
 from abaca.errors import ModelError, SpecError
 from abaca.evaluation import Evaluation, evaluate
 from abaca.nn.device import choose_device
 from abaca.nn.encoders import ENCODERS
-from abaca.nn.model import make_model
+from abaca.nn.model import check_memory, make_model
 from abaca.nn.outputs import OutputSpec
+from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, sort_options
 from abaca.ranking import ModelRanker
 from abaca.recommendation import Advisor, Policy, Recommendations
-from abaca.training import Step, Trainer, TrainingOptions, Watch
-from abaca.types import Id
+from abaca.training import Step, Trainer, Watch
+from abaca.types import Id, Record
 
-DEFAULT_ENCODER = "sasrec"
-DEFAULT_OUTPUT = "softmax+CPR:100+Mi"
+UNTRAINED = "this recommender is not trained yet; call fit, or load a saved one with abaca.load"
 
 
 class Recommender:
@@ -53,11 +55,12 @@ class Recommender:
     def __init__(
         self, encoder: str = DEFAULT_ENCODER, output: str = DEFAULT_OUTPUT, *, device: str = "auto", **options: Any
     ) -> None:
-        if encoder not in ENCODERS:
-            raise SpecError(f"encoder '{encoder}' is not one of {', '.join(ENCODERS)}")
+        if not isinstance(encoder, str) or encoder not in ENCODERS:
+            raise SpecError(f"encoder {encoder!r} is not one of {', '.join(ENCODERS)}")
         self.encoder = encoder
         self.output = str(OutputSpec.parse(output))
-        self.training, self.encoder_options, self.prepare = sort_options(encoder, options)
+        self.training, self.encoder_options, self.prepare = sort_options(encoder, ENCODERS[encoder][1], options)
+        self._of_preparing = [field.name for field in fields(PrepareOptions) if field.name in options]
         self.device = choose_device(device)
         self.saved: Saved | None = None
         self._items: Any = None
@@ -71,6 +74,7 @@ class Recommender:
         refit: bool = False,
         folder: str | Path | None = None,
         resume: bool = False,
+        overwrite: bool = False,
         watch: Watch | None = None,
         items: Any = None,
     ) -> "Recommender":
@@ -78,38 +82,59 @@ class Recommender:
 
         With `refit` it trains on everything, held-out targets included, for as many epochs as the earlier fit found
         best; such a model cannot be evaluated on the same data. With `folder` the run's state is kept there and
-        `resume` takes it up again; the finished model is saved there too.
+        the finished model is saved there; `resume` takes a run up again, `overwrite` replaces what is there.
         """
+        where = None if folder is None else Path(folder)
+        self._check_place(data, where)
         self._items = self._items if items is None else items
-        sequences = self.open(data, items if _prepared(data) else self._items)
+        with nullcontext() if where is None else claimed(where, keep=not (resume or overwrite)):
+            sequences = self.open(data, items if _prepared(data) else self._items)
+            self._adopt(self._fit(sequences, where, refit, resume, watch or Watch()))
+        self.sequences = sequences
+        return self
+
+    def _check_place(self, data: Any, where: Path | None) -> None:
+        """Refuse what could not end well, before anything is read."""
+        if _prepared(data) and self._of_preparing:
+            given = ", ".join(f"`{name}`" for name in self._of_preparing)
+            raise SpecError(f"the data is prepared already: {given} must be given to `abaca prepare`")
+        if where is not None:
+            path = data if isinstance(data, str | os.PathLike) else getattr(data, "path", None)
+            check_apart(where, None if path is None else Path(path))
+            if is_prepared(where):
+                raise ModelError(f"{where} is a prepared folder; give the model a folder of its own")
+
+    def _fit(self, sequences: Sequences, where: Path | None, refit: bool, resume: bool, watch: Watch) -> Saved:
+        """The trained model with its record; it is also in the folder, if there is one."""
         options = self._refit_options() if refit else self.training
         identity = self._identity(sequences, options, refit)
-        where = None if folder is None else Path(folder)
         done = finished_run(where, identity) if where is not None and resume else None
         if done is not None:
-            self.sequences = sequences
-            return self._adopt(done)
-        torch.manual_seed(options.seed)
+            return done
         catalogue = _catalogue(sequences, everything=refit)
+        check_memory(self.encoder, self.output, catalogue.size, **self._sizes())
+        torch.manual_seed(options.seed)
         model = make_model(self.encoder, self.output, catalogue.size, **self._sizes()).to(self.device)
         trainer = Trainer(model, sequences, options, everything=refit)
         trainer.progress["identity"] = identity
         if where is not None:
             _start_run(where, trainer, identity, resume)
-        trainer.run(_Recorder(where, watch or Watch()), where)
-        figures = {key: trainer.progress[key] for key in ("best", "best_epoch", "records")}
+        trainer.run(_Recorder(where, watch), where)
+        best = options.stop_after - 1 if refit else trainer.progress["best_epoch"]
+        source = sequences.manifest.get("source", {})
         training = {
             **identity,
-            **figures,
+            **{key: trainer.progress[key] for key in ("best", "records")},
+            "best_epoch": best,
             "split": sequences.manifest["split"],
             "prepared": sequences.manifest["options"],
+            "source": {key: source[key] for key in ("columns", "on_bad_row") if key in source},
         }
-        self._adopt(Saved(model, self.encoder, self.output, self._sizes(), catalogue, training))
-        self.sequences = sequences
+        saved = Saved(model, self.encoder, self.output, self._sizes(), catalogue, training)
         if where is not None:
-            self.save(where)
+            save_model(where, saved)
             (where / STATE).unlink(missing_ok=True)
-        return self
+        return saved
 
     def recommend(self, history: Sequence[Id], n: int = 10, **policy: Any) -> Recommendations:
         """The next items after one history of raw ids, oldest first.
@@ -122,8 +147,8 @@ class Recommender:
     def recommend_many(self, histories: Sequence[Sequence[Id]], n: int = 10, **policy: Any) -> list[Recommendations]:
         """The next items after each of many histories."""
         if self._advisor is None:
-            raise ModelError("this recommender is not trained yet; call fit, or load a saved one with abaca.load")
-        _check_names("recommend", policy, [field.name for field in fields(Policy) if field.name != "n"])
+            raise ModelError(UNTRAINED)
+        check_names("recommend", policy, [field.name for field in fields(Policy) if field.name != "n"])
         return self._advisor.recommend(histories, Policy(n=n, **policy))
 
     def evaluate(
@@ -136,7 +161,7 @@ class Recommender:
     ) -> Evaluation:
         """Rank every held-out target against the whole catalogue; without `data`, of what it was fitted on."""
         if self.saved is None:
-            raise ModelError("this recommender is not trained yet; call fit, or load a saved one with abaca.load")
+            raise ModelError(UNTRAINED)
         sequences = self.sequences if data is None else self.open(data)
         if sequences is None:
             raise ModelError("a loaded model does not carry its data; pass the log or the prepared folder to evaluate")
@@ -145,13 +170,14 @@ class Recommender:
 
     def ranker(self) -> ModelRanker:
         """The trained model as something that ranks, beside baselines."""
-        assert self.saved is not None
+        if self.saved is None:
+            raise ModelError(UNTRAINED)
         return ModelRanker(self.saved.model, self.training.window, f"{self.encoder} {self.output}")
 
     def save(self, folder: str | Path) -> None:
         """Write a model directory: safetensors and JSON, ids inside."""
         if self.saved is None:
-            raise ModelError("this recommender is not trained yet; call fit before save")
+            raise ModelError(UNTRAINED)
         save_model(Path(folder), self.saved)
 
     @classmethod
@@ -161,7 +187,7 @@ class Recommender:
         recommender = cls(saved.encoder, saved.output, device=device)
         recommender.training = TrainingOptions(**saved.training["options"])
         recommender.encoder_options = saved.encoder_options
-        recommender.prepare = PrepareOptions(**_tuples(saved.training["prepared"]))
+        recommender.prepare = PrepareOptions(**saved.training["prepared"])
         return recommender._adopt(saved)
 
     def _adopt(self, saved: Saved) -> "Recommender":
@@ -175,16 +201,24 @@ class Recommender:
         if _prepared(data):
             if items is not None:
                 raise SpecError("the data is prepared already; give the item table when preparing it")
-            return data if isinstance(data, Sequences) else Sequences.open(data)
-        log = data if isinstance(data, Log) else read_log(data)
-        folder = tempfile.mkdtemp(prefix="abaca-")
+            sequences = data if isinstance(data, Sequences) else Sequences.open(data)
+            sequences.verify()
+            return sequences
+        log = data if isinstance(data, Log) else read_log(data, **self.reading)
+        temporary = Temporary()
         try:
-            sequences = prepare(log, Path(folder) / "sequences", options=self.prepare, items=items)
+            sequences = prepare(log, temporary.path / "sequences", options=self.prepare, items=items)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            temporary.close()
             raise
-        weakref.finalize(sequences, shutil.rmtree, folder, ignore_errors=True)
+        weakref.finalize(sequences, temporary.close)
         return sequences
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How the log that it was trained on was read, as arguments of `read_log`; nothing before a fit."""
+        source = self.saved.training.get("source") if self.saved is not None else None
+        return {"like": Columns(**source["columns"]), "on_bad_row": source["on_bad_row"]} if source else {}
 
     def _sizes(self) -> dict[str, Any]:
         """The encoder's options; a transformer's window holds the longest that training or ranking shows it."""
@@ -206,9 +240,10 @@ class Recommender:
             "encoder": self.encoder,
             "output": self.output,
             "encoder_options": self._sizes(),
-            "options": asdict(options),
+            "options": asdict(self.training),
             "fingerprint": sequences.fingerprint,
             "everything": refit,
+            "refit_epochs": options.stop_after if refit else None,
         }
 
     def _check_held_out(self, sequences: Sequences) -> None:
@@ -260,46 +295,6 @@ def _catalogue(sequences: Sequences, *, everything: bool) -> Catalogue:
     """The items that a model will know: with `everything` also those that were seen only after training ended."""
     catalogue = sequences.catalogue
     return Catalogue(catalogue.ids, None, catalogue.columns) if everything else catalogue.known()
-
-
-def sort_options(encoder: str, options: dict[str, Any]) -> tuple[TrainingOptions, dict[str, Any], PrepareOptions]:
-    """Hand each option to the part it belongs to; an unknown one is refused with the nearest name."""
-    kinds = (TrainingOptions, ENCODERS[encoder][1], PrepareOptions)
-    names = [{field.name: field.default for field in fields(kind)} for kind in kinds]
-    defaults = names[0] | names[1] | names[2]
-    _check_names(encoder, options, defaults)
-    for name, value in options.items():
-        _check_type(name, value, defaults[name])
-    training, sizes, prepared = ({key: options[key] for key in options if key in known} for known in names)
-    sizes.pop("window", None)  # follows from the training's
-    return TrainingOptions(**training), asdict(kinds[1](**sizes)), PrepareOptions(**prepared)
-
-
-def _check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse a name that is not known, with the nearest one that is."""
-    every = sorted(known)
-    for name in given:
-        if name not in every:
-            near = difflib.get_close_matches(name, every, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(every)}"
-            raise SpecError(f"{owner} has no option '{name}'; {hint}")
-
-
-def _check_type(name: str, value: Any, default: Any) -> None:
-    """Refuse a value that is not of its default's kind: a word for a number, a share for a count."""
-    kinds: dict[type, tuple[Any, str]] = {
-        int: (int, "a whole number"),
-        float: (int | float, "a number"),
-        str: (str, "text"),
-    }
-    kind, wanted = kinds.get(type(default), (object, ""))
-    if not isinstance(value, kind) or (isinstance(value, bool) and wanted):
-        raise SpecError(f"{name} must be {wanted}, got {value!r}")
-
-
-def _tuples(options: dict[str, Any]) -> dict[str, Any]:
-    """JSON has lists where options have tuples."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
 
 
 def load(folder: str | Path, device: str = "cpu") -> Recommender:

@@ -3,7 +3,6 @@
 import logging
 import math
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,77 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from abaca.checkpoint import Record, load_state, save_state
+from abaca.checkpoint import load_state, save_state
 from abaca.data.batches import Batch, Epochs
 from abaca.data.sequences import Sequences
-from abaca.errors import SequencesError, SpecError, TrainingError
+from abaca.errors import SequencesError, TrainingError
 from abaca.evaluation import evaluate
 from abaca.nn.model import Model
+from abaca.options import TrainingOptions
 from abaca.ranking import ModelRanker
+from abaca.types import Record
 
 log = logging.getLogger(__name__)
 
-SCHEDULES = ("cosine", "linear", "constant")
 LONGEST_WARMUP = 2
 """The warm-up takes at most one of so many steps: a short run must train too."""
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """How a model is trained; the defaults are provisional until the ml-1m study is done."""
-
-    epochs: int = 20
-    """Passes over the training targets at most; cosine and linear schedules end there."""
-    lr: float = 3e-3
-    """Highest learning rate of Adam."""
-    schedule: str = "cosine"
-    """How the learning rate falls after the warm-up: cosine, linear or constant."""
-    warmup: int = 500
-    """Steps in which the learning rate rises from 0; at most half of all."""
-    batch_targets: int = 800
-    """Targets per step, about."""
-    targets: int = 25
-    """t: targets that one window trains at most."""
-    overlap: int = 25
-    """m: leading inputs of a window without loss; t = 1, m = 49 is the paper's protocol."""
-    window: int = 50
-    """How many items the encoder sees when it ranks."""
-    weight_decay: float = 0.0
-    """Decoupled weight decay (AdamW)."""
-    clip: float = 0.0
-    """Largest norm of the gradient; 0 for no limit."""
-    average: float = 0.0
-    """Decay of a running average of the weights, which is then what is validated and kept; 0 for none."""
-    stop_after: int = 0
-    """Epochs after which to stop although the schedule goes on; 0 for its end."""
-    patience: int = 5
-    """Epochs without a better validation figure before training stops; 0 for never."""
-    metric: str = "ndcg@10"
-    """The validation figure that chooses the best epoch."""
-    seed: int = 0
-    """Seed of weights, dropout and the order of windows."""
-    checkpoint_minutes: float = 5.0
-    """How often the state is saved within an epoch; it is saved after each epoch anyway."""
-
-    def __post_init__(self) -> None:
-        if self.schedule not in SCHEDULES:
-            raise SpecError(f"schedule '{self.schedule}' is not one of {', '.join(SCHEDULES)}")
-        for name in ("lr", "weight_decay", "clip", "average", "checkpoint_minutes"):
-            if not math.isfinite(getattr(self, name)):
-                raise SpecError(f"{name} must be a number, got {getattr(self, name)}")
-        if not 0 <= self.seed < 1 << 63:
-            raise SpecError(f"seed must be from 0 to 2⁶³ − 1, got {self.seed}")
-        for name in ("epochs", "lr", "batch_targets", "targets", "window"):
-            if getattr(self, name) <= 0:
-                raise SpecError(f"{name} must be above 0, got {getattr(self, name)}")
-        for name in ("warmup", "overlap", "weight_decay", "clip", "stop_after", "patience", "checkpoint_minutes"):
-            if getattr(self, name) < 0:
-                raise SpecError(f"{name} must not be negative, got {getattr(self, name)}")
-        if not 0 <= self.average < 1:
-            raise SpecError(f"average must be in [0, 1), got {self.average}")
-        name, _, cutoff = self.metric.partition("@")
-        if name not in ("ndcg", "hr", "mrr") or not cutoff.isdigit() or int(cutoff) < 1:
-            raise SpecError(f"metric '{self.metric}' is not like ndcg@10, hr@10 or mrr@10")
 
 
 class Step(NamedTuple):

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 import typer.main
 
 import abaca
-from abaca.cli import app, main
+from abaca.cli import app, main, with_flags
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import SpecError
 
@@ -123,6 +124,28 @@ def test_as_a_program(tmp_path: Path) -> None:
     assert len(bad.stderr.strip().splitlines()) == 1
 
 
+def test_torch_is_loaded_by_the_commands_that_need_it_only(tmp_path: Path) -> None:
+    """`import abaca`, `--help` and looking at a log do not wait for it."""
+    script = (
+        (
+            "import sys, abaca, abaca.cli\n"
+            "for arguments in (['--help'], ['inspect', sys.argv[1]], ['prepare', sys.argv[1], sys.argv[2]]):\n"
+            "    sys.argv = ['abaca', *arguments]\n"
+            "    abaca.cli.app.registered_commands = []\n"
+            "    try:\n"
+            "        abaca.cli.main()\n"
+            "    except SystemExit as stop:\n"
+            "        assert not stop.code\n"
+            "assert abaca.TrainingOptions().epochs > 0\n"
+            "assert 'torch' not in sys.modules\n"
+        )
+        .replace("sys.argv[1]", repr(str(write_log(tmp_path / "log.csv"))))
+        .replace("sys.argv[2]", repr(str(tmp_path / "s")))
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_version_and_help(cli: Cli) -> None:
     version = cli("--version")
     assert version.code == 0
@@ -168,11 +191,30 @@ def test_an_unknown_option_is_refused(cli: Cli, shop: Shop) -> None:
 def test_inspect(cli: Cli, shop: Shop) -> None:
     shown = cli("inspect", shop.log)
     assert shown.code == 0
-    for words in ("users", "40", "interactions", "480", "repeats", "bad rows", "none", "time", "MB"):
+    for words in ("users", "40", "interactions", "480", "repeats", "bad rows", "none", "time", "kB", "about a second"):
         assert words in shown.out
     found = cli("inspect", shop.log, "--json").json
     assert (found["users"], found["interactions"]) == (40, 480)
     assert found["items"] <= 30
+
+
+def test_options_in_messages_are_flags() -> None:
+    said = with_flags(
+        "lower `min_user` or `min_item=1`, `overwrite=True`, `on_bad_row='skip'`, see `abaca prepare --help`"
+    )
+    assert said == "lower --min-user or --min-item 1, --overwrite, --on-bad-row skip, see `abaca prepare --help`"
+
+
+def test_the_columns_that_were_taken_are_shown(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text(shop.log.read_text().replace("user,item,time", "customer,item_id,ts", 1).replace(",i01,", ", i01,"))
+    shown = " ".join(cli("inspect", log).out.replace("│", " ").split())
+    assert "columns user customer · item item_id · time ts" in shown
+    assert "' 7' is another id than '7'" in shown
+    log.write_text(re.sub("^(?=.)", "x,", shop.log.read_text(), flags=re.M).replace("x,user", "user_id,user", 1))
+    wanted = "user user_id (not user; --user chooses) · item item · time time"
+    assert wanted in cli("inspect", log).out
+    assert f"columns: {wanted}" in cli("prepare", log, tmp_path / "s").out
 
 
 def test_inspect_counts_bad_rows_where_prepare_stops(cli: Cli, tmp_path: Path) -> None:
@@ -186,7 +228,7 @@ def test_inspect_counts_bad_rows_where_prepare_stops(cli: Cli, tmp_path: Path) -
     made = cli("prepare", log, tmp_path / "s", "--on-bad-row", "skip", "--json")
     assert made.code == 0
     assert sum(made.json["counts"]["bad_rows"].values()) == 2
-    with pytest.raises(SpecError, match="on-bad-row"):
+    with pytest.raises(SpecError, match="`on_bad_row` is error or skip"):
         abaca.read_log(log, on_bad_row="ignore")  # type: ignore[arg-type]
 
 
@@ -267,6 +309,11 @@ def test_train_takes_a_file_of_options_and_flags_win(cli: Cli, shop: Shop, tmp_p
         ("encoder = 'lstm'", "encoder 'lstm' is not one of gru4rec, sasrec"),
         ("output = 'softmax+PR:3'", "P adds to C"),
         ("metric = 'recall'", "is not like ndcg@10"),
+        ("metric = 'ndcg@²'", "is not like ndcg@10"),
+        ("output = 3", "an output layer is text"),
+        ("encoder = []", "encoder [] is not one of"),
+        ("output = 'mos:999999999'", "at most 1000 queries"),
+        ("dim = 1000000000", "lower dim"),
     ],
 )
 def test_a_file_of_options_that_makes_no_sense_is_refused(
@@ -279,6 +326,13 @@ def test_a_file_of_options_that_makes_no_sense_is_refused(
 
 def test_a_missing_file_of_options_is_refused(cli: Cli, shop: Shop, tmp_path: Path) -> None:
     refused(cli("train", shop.log, tmp_path / "m", "--config", tmp_path / "no.toml"), "no.toml is not there")
+    refused(
+        cli("train", shop.log, tmp_path / "m", "--config", tmp_path), "cannot be read (Is a directory)", "TOML file"
+    )
+    outcome = cli("train", shop.log, tmp_path / "m", "--threads", "-3")
+    assert outcome.code == 2
+    assert "--threads" in outcome.err
+    assert "Traceback" not in outcome.err
 
 
 def test_options_of_preparing_come_too_late_for_sequences(cli: Cli, shop: Shop, tmp_path: Path) -> None:
@@ -288,9 +342,70 @@ def test_options_of_preparing_come_too_late_for_sequences(cli: Cli, shop: Shop, 
 
 
 def test_resume_goes_on_only_with_the_same_run(cli: Cli, shop: Shop, tmp_path: Path) -> None:
-    assert cli("train", shop.log, tmp_path / "m", "--resume", *QUICK).code == 0  # nothing there yet: it begins
+    begun = cli("train", shop.log, tmp_path / "m", "--resume", *QUICK)
+    assert begun.code == 0
+    assert "holds no run to resume: a new one begins" in begun.err
     assert cli("train", shop.log, tmp_path / "m", "--resume", *QUICK).code == 0  # finished: nothing to do
-    refused(cli("train", shop.log, tmp_path / "m", "--resume", "--seed", "5", *QUICK), "another seed", "--resume")
+    refused(cli("train", shop.log, tmp_path / "m", "--resume", "--seed", "5", *QUICK), "another seed", "--overwrite")
+
+
+def test_a_model_is_replaced_only_when_asked(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    def weights() -> list[str]:
+        return sorted(path.name for path in (tmp_path / "m").glob("weights-*"))
+
+    assert cli("train", shop.sequences, tmp_path / "m", *QUICK).code == 0
+    before = weights()
+    again = ("train", shop.sequences, tmp_path / "m", *QUICK, "--seed", "9")
+    refused(cli(*again), "holds a model; --overwrite replaces it")
+    assert weights() == before
+    assert cli(*again, "--overwrite").code == 0
+    assert weights() != before
+    assert len(weights()) == 1
+    (tmp_path / "m" / "run.safetensors").touch()
+    refused(cli(*again), "holds a run that was stopped; --resume goes on with it, --overwrite begins anew")
+
+
+@pytest.mark.parametrize(
+    ("flags", "config"),
+    [
+        (["--user", "user"], ""),
+        (["--on-bad-row", "skip"], ""),
+        (["--split", "time"], ""),
+        ([], "min_item = 2"),
+    ],
+)
+def test_whatever_belongs_to_preparing_is_refused_for_sequences(
+    cli: Cli, shop: Shop, tmp_path: Path, flags: list[str], config: str
+) -> None:
+    (tmp_path / "run.toml").write_text(config)
+    named = flags[0] if flags else "--min-item"
+    outcome = cli("train", shop.sequences, tmp_path / "m", *flags, "--config", tmp_path / "run.toml", *QUICK)
+    refused(outcome, f"prepared already: {named} must be given to `abaca prepare`")
+    assert not (tmp_path / "m").exists()
+    if flags[:1] in (["--user"], ["--on-bad-row"]):
+        refused(cli("evaluate", shop.model, shop.sequences, *flags), f"prepared already: {named}")
+
+
+def test_the_next_line_can_be_copied(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    """Columns are remembered by the model, and names are quoted."""
+    log = tmp_path / "my log.csv"
+    log.write_text(shop.log.read_text().replace("user,item,time", "who,what,when", 1) + ",,\n")
+    columns = ("--user", "who", "--item", "what", "--time", "when", "--on-bad-row", "skip")
+    trained = cli("train", log, tmp_path / "my model", *columns, *QUICK)
+    assert trained.code == 0
+    assert "columns: user who · item what · time when" in trained.out
+    (line,) = (line for line in trained.out.splitlines() if line.startswith("next: "))
+    command = shlex.split(line.removeprefix("next: ").split(" · ")[0])
+    assert cli(*command[1:], "--no-baselines").code == 0
+
+
+def test_arguments_in_the_wrong_order_are_named(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    wanted = shlex.join(["abaca", "evaluate", str(shop.model), str(shop.log)])
+    refused(cli("evaluate", shop.log, shop.model), f"{shop.model} is a model directory, but evaluate takes", wanted)
+    refused(cli("evaluate", shop.plain, shop.model), f"abaca evaluate {shop.plain} {shop.model} LOG")
+    refused(cli("train", shop.model, tmp_path / "m", *QUICK), "is a model directory, not a log")
+    refused(cli("inspect", shop.sequences), "is prepared already; give the log it was made of")
+    refused(cli("prepare", shop.sequences, tmp_path / "s"), "is prepared already; give the log it was made of")
 
 
 def test_evaluate_one_model(cli: Cli, shop: Shop) -> None:
@@ -305,6 +420,24 @@ def test_evaluate_one_model(cli: Cli, shop: Shop) -> None:
     everything = alone["evaluations"][0]["groups"]["all"]
     assert everything["count"] == 40
     assert set(everything["metrics"]) == {"ndcg@5", "hr@5", "mrr@5", "ndcg@10", "hr@10", "mrr@10"}
+
+
+def test_several_cutoffs_stay_readable(cli: Cli, shop: Shop) -> None:
+    """One line per cutoff, so that the table fits; a cutoff beyond the catalogue is no different."""
+    flags = ("--no-baselines", "--at", "5,10,20,999999999")
+    shown = cli("evaluate", shop.model, shop.log, *flags)
+    assert shown.code == 0
+    rows = [line for line in shown.out.splitlines() if line.startswith("│")]
+    assert max(map(len, rows)) <= 120
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in rows]
+    assert [(row[0], row[1]) for row in cells] == [
+        ("gru4rec softmax+CPR:5", "5"), ("", "10"), ("", "20"), ("", "999999999")
+    ]  # fmt: skip
+    found = cli("evaluate", shop.model, shop.log, *flags, "--json").json["evaluations"][0]["groups"]["all"]["metrics"]
+    for row in cells:
+        assert row[2] == f"{found[f'ndcg@{row[1]}']['value']:.4f}"
+        assert row[3] == f"{found[f'hr@{row[1]}']['value']:.4f}"
+    assert cells[-1][3] == "1.0000"
 
 
 def test_evaluate_compares_models_and_adds_baselines(cli: Cli, shop: Shop) -> None:

@@ -1,5 +1,7 @@
 """A bad row is an error that names file and line, or is counted."""
 
+import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -29,7 +31,7 @@ def test_a_bad_row_of_a_csv_is_named_with_its_line(kind: str, tmp_path: Path) ->
     path.write_bytes(GOOD + line + b"cid,jam,3\n")
     with pytest.raises(LogError) as error:
         read_log(path)
-    assert str(error.value) == f"purchases.csv line 5: {words}; fix the line, or pass --on-bad-row skip"
+    assert str(error.value) == f"purchases.csv line 5: {words}; fix the line, or pass `on_bad_row='skip'`"
 
 
 @pytest.mark.parametrize("kind", BAD)
@@ -69,7 +71,7 @@ def test_too_many_fields_and_a_bad_last_line(tmp_path: Path) -> None:
 def test_numbers_and_dates_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("user,item,time\na,b,2020-01-01\na,c,12\n")
-    with pytest.raises(LogError, match=r"log\.csv line 3: time '12' is not an ISO date, as the times before it are"):
+    with pytest.raises(LogError, match=r"log\.csv line 3: time '12' is not an ISO date, as the other times are"):
         read_log(path)
 
 
@@ -128,7 +130,38 @@ def test_a_log_of_bad_rows_only_is_empty(tmp_path: Path) -> None:
         read_log(tmp_path / "log.csv", on_bad_row="skip")
 
 
+def test_the_first_row_is_not_compared_with_rows_before_it(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("user,item,time\na,b,soon\na,c,2020-01-01\n")
+    with pytest.raises(LogError, match=r"line 2: time 'soon' is not an ISO date, as the other times are; fix the line"):
+        read_log(tmp_path / "log.csv")
+    (tmp_path / "log.jsonl").write_text('{"user": "a", "item": true}\n{"user": "a", "item": 7}\n')
+    with pytest.raises(LogError, match=r"line 1: item true is not a whole number of 64 bits, as the other ids are"):
+        read_log(tmp_path / "log.jsonl")
+
+
+def test_a_file_that_is_not_what_its_ending_says_is_named(tmp_path: Path) -> None:
+    good = b"user,item\na,b\n"
+    contents = {
+        "log.csv": (gzip.compress(good), "this is gzip, not .csv; name it with .gz at the end"),
+        "log.tsv": (b"PAR1abc", "this is Parquet, not .tsv; name it with .parquet at the end"),
+        "log.txt": (b"PK\x03\x04abc", "this is a ZIP archive or a spreadsheet, not .txt; unpack it, or save it as CSV"),
+        "log.inter": (good.decode().encode("utf-16-le"), "line 1: there are zero bytes in it"),
+        "log.jsonl": (good, "its first lines are no JSON objects; write JSON lines"),
+    }
+    for name, (content, said) in contents.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(LogError, match=re.escape(name) + ":? " + re.escape(said)):
+            read_log(tmp_path / name)
+
+
+def test_a_stray_file_in_a_folder_is_named_with_a_cure(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("user,item\na,b\n")
+    (tmp_path / "readme.txt").write_text("This is my log.\n")
+    with pytest.raises(LogError, match=r"readme\.txt: no column looks like the user; .*; or move readme\.txt out of"):
+        read_log(tmp_path)
+
+
 def test_another_encoding_has_a_cure(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_bytes("user,item\na,b\n".encode("utf-16"))
-    with pytest.raises(LogError, match=r"log\.csv line 1: the text is not UTF-8; save the file as UTF-8"):
+    with pytest.raises(LogError, match=r"log\.csv: this is UTF-16 text, not \.csv; save it as UTF-8"):
         read_log(tmp_path / "log.csv")

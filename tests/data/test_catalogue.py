@@ -46,8 +46,10 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
 def test_an_item_table_is_joined(tmp_path: Path) -> None:
     rows = [("tea", "Green tea, 20 bags", 3), ("milk", "Milk", 1), ("milk", "again", 2), ("gin", "Gin", 9)]
     path = write_csv(tmp_path / "items.csv", rows, ("item", "title", "id"))
-    catalogue = prepared(tmp_path / "s", items=path).catalogue
+    sequences = prepared(tmp_path / "s", items=path)
+    catalogue, dropped = sequences.catalogue, sequences.manifest["counts"]["dropped"]
     assert catalogue.ids == ["tea", "jam", "milk", "bread"]
+    assert dropped == {"rows of the item table after the first of their id": 1}
     assert catalogue.columns == {
         "title": ["Green tea, 20 bags", None, "Milk", None],
         "table_id": ["3", None, "1", None],
@@ -73,6 +75,12 @@ def test_item_tables_that_do_not_fit(tmp_path: Path) -> None:
         prepared(tmp_path / "s", items=write_csv(tmp_path / "items.csv", [("x", "y")], ("a", "b")))
     (tmp_path / "items.csv").write_text("item,title\ntea,Tea\nmilk\n")
     with pytest.raises(LogError, match=r"items\.csv line 3: 1 fields where the first line names 2"):
+        prepared(tmp_path / "s", items=tmp_path / "items.csv")
+    (tmp_path / "items.jsonl").write_text('{"item": "tea", "title": "Tea"}\n\n{"item": "milk", "title": \n')
+    with pytest.raises(LogError, match=r"items\.jsonl line 3: not a JSON object"):
+        prepared(tmp_path / "s", items=tmp_path / "items.jsonl")
+    (tmp_path / "items.csv").write_text("item,title,title\ntea,Tea,Thee\n")
+    with pytest.raises(LogError, match=r"items\.csv: 2 columns are named 'title'"):
         prepared(tmp_path / "s", items=tmp_path / "items.csv")
     with pytest.raises(LogError, match="an item table is a file or a table, not a int"):
         prepared(tmp_path / "s", items=3)

@@ -1,17 +1,24 @@
 """Prepared folders: all or nothing, and what is wrong with one is said."""
 
+import errno
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 
 from abaca.data import prepare as preparing
-from abaca.data.folder import FILES
+from abaca.data.folder import FILES, new_folder
 from abaca.data.sequences import Sequences
-from abaca.errors import SequencesError
+from abaca.errors import LogError, SequencesError, SpecError
 
-from .samples import ROWS, histories, prepared
+from .samples import ROWS, histories, prepared, write_csv
 
 
 @pytest.fixture
@@ -52,8 +59,86 @@ def test_a_failure_of_the_last_move_keeps_the_old_folder(folder: Path, monkeypat
     assert list(folder.parent.iterdir()) == [folder]
 
 
+@pytest.mark.parametrize("moved", [False, True], ids=["while writing", "between the two moves"])
+def test_what_a_killed_process_left_is_cleaned_up(folder: Path, moved: bool) -> None:
+    """`kill -9`, for real; what another live process writes at the same place is left alone."""
+    script = f"""
+import os, signal
+from pathlib import Path
+from abaca.data import folder
+path = Path({str(folder)!r})
+def die(*_): os.kill(os.getpid(), signal.SIGKILL)
+if {moved}:
+    rename = Path.rename
+    Path.rename = lambda self, to: rename(self, to) if self == path else die()
+with folder.new_folder(path, overwrite=True) as draft:
+    (draft / "items.npy").write_bytes(b"half")
+    if not {moved}:
+        die()
+"""
+    before = Sequences.open(folder).fingerprint
+    killed = subprocess.run([sys.executable, "-c", script], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(folder.parent.iterdir())) == 2
+    assert folder.exists() != moved
+    with pytest.raises(SequencesError, match="is prepared already"):
+        prepared(folder)
+    assert list(folder.parent.iterdir()) == [folder]
+    assert Sequences.open(folder).fingerprint == before
+    with new_folder(folder, overwrite=True) as draft:
+        prepared(folder, ROWS[:5], overwrite=True)
+        assert draft.exists()
+        shutil.copytree(folder, draft, dirs_exist_ok=True)
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_full_disk_is_an_error_before_anything_is_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing to a mapped file without room on the disk would kill the process."""
+
+    def full(handle: int, start: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*items\.npy'"):
+        prepared(tmp_path / "s")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_room_for_duckdb_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise duckdb.OutOfMemoryException("failed to offload data block")
+
+    monkeypatch.setattr(preparing, "write_catalogue", full)
+    with pytest.raises(LogError, match=r"no room to work: .*offload data block; make room, or set TMPDIR"):
+        prepared(tmp_path / "s")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_two_who_prepare_one_place_the_first_wins(tmp_path: Path) -> None:
+    with pytest.raises(SequencesError, match="is prepared already"), new_folder(tmp_path / "s", overwrite=False):
+        before = prepared(tmp_path / "s").fingerprint
+    assert Sequences.open(tmp_path / "s").fingerprint == before
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_what_is_written_stands_apart_from_what_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "a.csv"
+    log.parent.mkdir()
+    write_csv(log)
+    for place, source in (
+        (log.parent, log.parent),
+        (log.parent / "deep" / "s", log.parent),
+        (log.parent, log),
+        (tmp_path, log.parent),
+    ):
+        with pytest.raises(SpecError, match="must stand apart from what is read"):
+            prepared(place, source)
+    assert list(log.parent.iterdir()) == [log]
+    assert len(prepared(log.parent / "s", log).items) == 8
+
+
 def test_a_prepared_folder_is_replaced_only_when_asked(folder: Path) -> None:
-    with pytest.raises(SequencesError, match="is prepared already; pass --overwrite"):
+    with pytest.raises(SequencesError, match="is prepared already; pass `overwrite=True`"):
         prepared(folder)
     assert len(prepared(folder, ROWS[:5], overwrite=True).items) == 5
     assert list(folder.parent.iterdir()) == [folder]

@@ -56,3 +56,14 @@ def test_estimates(tmp_path: Path) -> None:
     assert real == pytest.approx(prepared_bytes(10_000, 100, 50, timed=True), rel=0.1)
     assert epoch_seconds(2_000, 100, cores=1) == pytest.approx(2 * epoch_seconds(1_000, 100, cores=1))
     assert epoch_seconds(2_000, 100, cores=2) == pytest.approx(epoch_seconds(1_000, 100, cores=1))
+
+
+def test_columns_and_blanks_around_ids(tmp_path: Path) -> None:
+    """An id comes back as it went in, so blanks stay; but whoever looks is told."""
+    path = tmp_path / "log.csv"
+    path.write_text("user_id, item,session\na,7,s\na, 7,s\nb\t,7,s\n")
+    with read_log(path) as log:
+        summary = inspect(log)
+    assert (summary.users, summary.items, summary.spaced) == (2, 2, 2)
+    assert summary.columns == {"user": "user_id", "item": " item", "time": None, "event": None}
+    assert summary.passed_over == {"user": ["session"]}

@@ -1,5 +1,6 @@
 """Every format gives the same log, ids come back as they went in, and ties keep file order."""
 
+import os
 from pathlib import Path
 
 import duckdb
@@ -154,16 +155,75 @@ def test_columns_are_recognised_or_given(tmp_path: Path) -> None:
     assert rows_of(path, item="Product") == [("c1", "Oat milk", 1577923200.0)]
 
 
+def test_of_several_columns_the_first_in_the_list_of_known_names_is_taken(tmp_path: Path) -> None:
+    """An id before a name, whatever their order in the file; what was passed over can be seen."""
+    names = ("session", "user", "user_id", "sku", "item", "date", "timestamp")
+    path = write_csv(tmp_path / "log.csv", [("s", "Ann", "a1", "k", "i", "2020-01-02", "7")], names)
+    with read_log(path) as log:
+        assert tuple(log.columns) == ("user_id", "item", "timestamp", None)
+        assert log.passed_over == {"user": ["user", "session"], "item": ["sku"], "time": ["date"]}
+    with read_log(path, user="user", item="sku") as log:
+        assert tuple(log.columns)[:2] == ("user", "sku")
+        assert log.passed_over == {"time": ["date"]}
+    with read_log(path, like=log.columns) as again:
+        assert again.columns == log.columns
+    other = write_csv(tmp_path / "other.csv", [("a", "b")], ("customer", "sku"))
+    with read_log(other, like=log.columns) as again:
+        assert tuple(again.columns) == ("customer", "sku", None, None)
+
+
+def test_a_column_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    for names in (("user", "item", "user"), ("user", "item", "item")):
+        path = write_csv(tmp_path / "log.csv", [("a", "b", "c")], names)
+        with pytest.raises(LogError, match=rf"log\.csv: 2 columns are named '{names[2]}'; rename them"):
+            read_log(path)
+    twice = pyarrow.table([["a"], ["b"], ["c"]], names=["user", "item", "item"])
+    with pytest.raises(LogError, match="the table: 2 columns are named 'item'"):
+        read_log(twice)
+    path = write_csv(tmp_path / "log.csv", [("a", "b", "c", "d")], ("user", "item", "note", "note"))
+    assert rows_of(path) == [("a", "b", None)]
+    path = write_csv(tmp_path / "log.csv", [("a", "b", "c")], ("user_id", "item", "userId"))
+    with pytest.raises(LogError, match="'user_id', 'userId' look alike for the user; pass `user=COLUMN`"):
+        read_log(path)
+    assert rows_of(path, user="userId") == [("c", "b", None)]
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log.csv")
+    with pytest.raises(LogError, match=r"log\.csv is a pipe or a device, which can be read only once"):
+        read_log(tmp_path / "log.csv")
+
+
+def test_names_that_differ_only_in_case_are_different_columns(tmp_path: Path) -> None:
+    found = pyarrow.table({"Item": ["x"], "user": ["a"], "item": ["y"]})
+    pyarrow.parquet.write_table(found, tmp_path / "log.parquet")
+    for source in (found, tmp_path / "log.parquet"):
+        assert rows_of(source, item="item") == [("a", "y", None)]
+        assert rows_of(source, item="Item") == [("a", "x", None)]
+
+
 def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "log.csv", [("1", "2", "3")], ("a", "sku", "c"))
     with pytest.raises(
-        LogError, match=r"log\.csv: no column looks like the user; .* 'a', 'sku', 'c'; pass --user COLUMN"
+        LogError, match=r"log\.csv: no column looks like the user; .* 'a', 'sku', 'c'; pass `user=COLUMN`"
     ):
         read_log(path)
-    with pytest.raises(LogError, match=r"log\.csv: there is no column 'when'; it has 'a', 'sku', 'c'; pass --time"):
+    with pytest.raises(
+        LogError,
+        match=r"log\.csv: there is no column 'when'; it has 'a', 'sku', 'c'; pass `time=COLUMN` with one of them",
+    ):
         read_log(path, user="a", time="when")
     with pytest.raises(LogError, match="both the user and the item"):
         read_log(path, user="sku", item="sku")
+    with pytest.raises(LogError, match="column 'sku' cannot be both the item and the time"):
+        read_log(path, user="a", item="sku", time="sku")
+    with pytest.raises(LogError, match="the table has no columns"):
+        read_log(pyarrow.table({}))
+
+
+def test_a_column_that_was_asked_for_plays_no_other_role(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "log.csv", [("a", "b", "7")], ("user", "item", "time"))
+    assert rows_of(path, user="time") == [("7", "b", None)]
 
 
 def test_a_byte_order_mark_and_mixed_line_ends_do_no_harm(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_time_range_and_events(tmp_path: Path) -> None:
 
 
 def test_when_nothing_is_left_the_filters_are_named(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match=r"nothing is left of 8 interactions: min-user dropped 8; lower --min-user"):
+    with pytest.raises(LogError, match=r"nothing is left of 8 interactions: min-user dropped 8; lower `min_user`"):
         prepared(tmp_path / "s", options=PrepareOptions(min_user=5))
     assert list(tmp_path.iterdir()) == []
 
@@ -201,7 +201,7 @@ def test_every_option_makes_a_difference(tmp_path: Path) -> None:
         ({"min_user": 0}, "at least 1"),
         ({"split": "random"}, "leave-one-out or time"),
         ({"target": "middle", "split": "time"}, "last, first or all"),
-        ({"valid_from": 3}, "belong to --split time"),
+        ({"valid_from": 3}, "belong to `split='time'`"),
         ({"split": "time", "test_from": "100%"}, "between 0% and 100%"),
         ({"events": "buy"}, "list of at least one value"),
     ],
@@ -213,11 +213,11 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message
 
 def test_options_that_the_log_cannot_meet_are_refused(tmp_path: Path) -> None:
     log = write_csv(tmp_path / "log.csv", [("a", "x")], ("user", "item"))
-    with pytest.raises(SpecError, match="--time COLUMN"):
+    with pytest.raises(SpecError, match="`time=COLUMN`"):
         prepared(tmp_path / "s", log, PrepareOptions(split="time"))
-    with pytest.raises(SpecError, match="--since and --until need times"):
+    with pytest.raises(SpecError, match="`since` and `until` need times"):
         prepared(tmp_path / "s", log, PrepareOptions(since=1))
-    with pytest.raises(SpecError, match="pass --event COLUMN"):
+    with pytest.raises(SpecError, match="pass `event=COLUMN`"):
         prepared(tmp_path / "s", log, PrepareOptions(events=("buy",)))
-    with pytest.raises(LogError, match="--since 'soon' is not a number or an ISO date"):
+    with pytest.raises(LogError, match="`since` 'soon' is not a number or an ISO date"):
         prepared(tmp_path / "s", options=PrepareOptions(since="soon"))

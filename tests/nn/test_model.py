@@ -138,6 +138,12 @@ def test_an_unknown_output_is_refused() -> None:
         make_model("gru4rec", "softmaxx", 9)
 
 
+def test_a_window_longer_than_the_positions_is_refused() -> None:
+    model = make_model("sasrec", "softmax", V, dim=4, window=3)
+    with pytest.raises(SpecError, match="a window of 4 items is longer than the 3 positions of this sasrec"):
+        model.scores(torch.zeros(1, 4, dtype=torch.long), torch.tensor([[3]]))
+
+
 def test_a_size_that_heads_do_not_divide_is_refused() -> None:
     with pytest.raises(SpecError, match="heads"):
         make_model("sasrec", "softmax", 9, dim=5)

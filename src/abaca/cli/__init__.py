@@ -1,6 +1,7 @@
 """The command line: the only place that prints, parses arguments or exits."""
 
 import os
+import re
 import sys
 import traceback
 from typing import Annotated
@@ -64,7 +65,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        errors_to().print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        errors_to().print(f"[bold red]error:[/] {_escaped(with_flags(str(error)))}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -72,10 +73,23 @@ def main() -> None:
     except OSError as error:
         errors_to().print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+            errors_to().print("[bold red]error:[/] the memory is full; lower --dim, --batch-targets or --window")
+            sys.exit(2)
         traceback.print_exc()
         errors_to().print("[bold red]this is a mistake of abaca's, not yours;[/] the lines above say where")
         sys.exit(1)
+
+
+def with_flags(message: str) -> str:
+    """Options in backquotes as a shell spells them: `min_user=3` is --min-user 3, `overwrite=True` is --overwrite."""
+
+    def flag(match: re.Match[str]) -> str:
+        option, value = match[1].replace("_", "-"), (match[2] or "").strip("'")
+        return f"--{option}" + (f" {value}" if value not in ("", "True") else "")
+
+    return re.sub(r"`([a-z_]+)(?:=([^`]*))?`", flag, message)
 
 
 def _escaped(text: str) -> str:

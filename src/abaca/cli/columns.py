@@ -7,6 +7,7 @@ import typer
 
 from abaca.data.log import Log, read_log
 from abaca.data.sequences import is_prepared
+from abaca.errors import SpecError
 
 User = Annotated[str | None, typer.Option("--user", help="Column of users; recognised when not given.")]
 Item = Annotated[str | None, typer.Option("--item", help="Column of items; recognised when not given.")]
@@ -15,7 +16,7 @@ Time = Annotated[
 ]
 Event = Annotated[str | None, typer.Option("--event", help="Column of event types, for --events.")]
 OnBadRow = Annotated[
-    str, typer.Option("--on-bad-row", help="error: stop and say where; skip: leave it out and count it.")
+    str | None, typer.Option("--on-bad-row", help="error: stop and say where; skip: leave it out and count it.")
 ]
 Source = Annotated[
     Path,
@@ -34,11 +35,30 @@ Items = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for a program.")]
 
 
-def open_log(source: Path, columns: dict[str, str | None], on_bad_row: str) -> Log:
-    """Read a log with the columns given."""
-    return read_log(source, on_bad_row=on_bad_row, **columns)  # type: ignore[arg-type]
+def open_log(
+    source: Path, columns: dict[str, str | None], on_bad_row: str | None, like: dict[str, Any] | None = None
+) -> Log:
+    """Read a log with the columns given, or else in the way an earlier one was read."""
+    if is_prepared(source):
+        raise SpecError(f"{source} is prepared already; give the log it was made of")
+    if is_model(source):
+        raise SpecError(f"{source} is a model directory, not a log")
+    given: dict[str, Any] = {} if on_bad_row is None else {"on_bad_row": on_bad_row}
+    return read_log(source, **{**(like or {}), **given, **columns})
 
 
-def open_data(source: Path, columns: dict[str, str | None], on_bad_row: str) -> Any:
+def open_data(
+    source: Path, columns: dict[str, str | None], on_bad_row: str | None, like: dict[str, Any] | None = None
+) -> Any:
     """A prepared folder as its path, anything else as a log."""
-    return source if is_prepared(source) else open_log(source, columns, on_bad_row)
+    if not is_prepared(source):
+        return open_log(source, columns, on_bad_row, like)
+    given = [f"`{name}`" for name, value in {**columns, "on_bad_row": on_bad_row}.items() if value is not None]
+    if given:
+        raise SpecError(f"{source} is prepared already: {', '.join(given)} must be given to `abaca prepare`")
+    return source
+
+
+def is_model(path: Path) -> bool:
+    """Whether a folder looks like a model directory; without loading torch."""
+    return (path / "model.json").is_file()

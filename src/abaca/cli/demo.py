@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.markup import escape
 from rich.table import Table
@@ -19,14 +18,15 @@ from abaca.data.log import read_log
 from abaca.data.prepare import prepare
 from abaca.data.sequences import Sequences
 from abaca.evaluation import Evaluation, compare, evaluate
-from abaca.nn.model import make_model
-from abaca.ranking import ModelRanker
-from abaca.recommender import Recommender
 from abaca.study.cases import MEANING, Case, Pick, make_cases
 from abaca.study.figures import readme_figure
 from abaca.study.groceries import Source, groceries, synthetic
 from abaca.study.report import LEAST, METRIC, Findings, next_commands, report, verdict
 from abaca.study.statistics import choose_users, repeat_curves
+
+if TYPE_CHECKING:
+    from abaca.ranking import ModelRanker
+    from abaca.recommender import Recommender
 
 ENCODER = "gru4rec"
 MODELS = {"softmax": "softmax", "cpr": "softmax+CPR:100+Mi"}
@@ -74,6 +74,8 @@ def command(
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Within, torch uses one thread: a small model gains little from a second, and waits for it on a busy machine."""
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -111,16 +113,22 @@ def _describe(source: Source, sequences: Sequences) -> None:
     out.print(f"Split {escape(sequences.manifest['split']['rule'])}.")
 
 
-def _train(output: str, settings: dict[str, Any], sequences: Sequences, folder: Path) -> Recommender:
+def _train(output: str, settings: dict[str, Any], sequences: Sequences, folder: Path) -> "Recommender":
+    from abaca.cli.bar import Bar
+    from abaca.recommender import Recommender
+
     recommender = Recommender(ENCODER, output, **settings)
     chosen = ", ".join(f"{name} {value}" for name, value in settings.items())
     show.console().print(f"\n[bold]{ENCODER} {output}[/]  [dim]{chosen}; else defaults → {folder}[/]", soft_wrap=True)
-    with show.Bar(recommender.training.epochs, recommender.training.metric) as bar:
-        return recommender.fit(sequences, folder=folder, watch=bar)
+    with Bar(recommender.training.epochs, recommender.training.metric) as bar:
+        return recommender.fit(sequences, folder=folder, overwrite=True, watch=bar)
 
 
-def without_repeats(recommender: Recommender) -> ModelRanker:
+def without_repeats(recommender: "Recommender") -> "ModelRanker":
     """The same weights, ranking with nodup: no item that the encoder sees is recommended."""
+    from abaca.nn.model import make_model
+    from abaca.ranking import ModelRanker
+
     saved = recommender.saved
     assert saved is not None
     output = f"{saved.output}+nodup"
@@ -129,7 +137,7 @@ def without_repeats(recommender: Recommender) -> ModelRanker:
     return ModelRanker(model, recommender.training.window, output)
 
 
-def _evaluations(sequences: Sequences, softmax: Recommender, cpr: Recommender) -> list[Evaluation]:
+def _evaluations(sequences: Sequences, softmax: "Recommender", cpr: "Recommender") -> list[Evaluation]:
     """Baselines, softmax, the same without repeats, CPR."""
     with show.counting("ranking") as advance:
         results = [evaluate(make().fit(sequences), sequences, progress=advance) for make in BASELINES.values()]
@@ -140,7 +148,7 @@ def _evaluations(sequences: Sequences, softmax: Recommender, cpr: Recommender) -
 
 
 def _findings(
-    source: Source, sequences: Sequences, models: Sequence[Recommender], settings: dict[str, Any]
+    source: Source, sequences: Sequences, models: Sequence["Recommender"], settings: dict[str, Any]
 ) -> Findings:
     softmax, cpr = models
     results = _evaluations(sequences, softmax, cpr)
@@ -161,7 +169,7 @@ def _findings(
     )
 
 
-def _settings(softmax: Recommender, settings: dict[str, Any]) -> dict[str, str]:
+def _settings(softmax: "Recommender", settings: dict[str, Any]) -> dict[str, str]:
     window = softmax.training.window
     return {
         "encoder": f"{ENCODER}, for both models",

@@ -1,19 +1,22 @@
 """`abaca evaluate`: a model's numbers, or several models' and the baselines' side by side."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
 from abaca.baselines import BASELINES
 from abaca.cli import show
-from abaca.cli.columns import Event, Item, Json, OnBadRow, Time, User, open_data
+from abaca.cli.columns import Event, Item, Json, OnBadRow, Time, User, is_model, open_data
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
 from abaca.evaluation import Evaluation, compare, evaluate
-from abaca.recommender import Recommender, load
+
+if TYPE_CHECKING:
+    from abaca.recommender import Recommender
 
 
 def command(
@@ -28,7 +31,7 @@ def command(
     item: Item = None,
     time: Time = None,
     event: Event = None,
-    on_bad_row: OnBadRow = "error",
+    on_bad_row: OnBadRow = None,
     json: Json = False,
 ) -> None:
     """Rank every held-out target against the whole catalogue, and split the numbers by repeat and new.
@@ -37,14 +40,17 @@ def command(
 
     Example: [bold]abaca evaluate softmax/ cpr/ purchases.csv --at 5,10[/]
     """
-    if len(paths) < 2:
-        raise SpecError("evaluate takes one or more model directories and then the log or prepared folder")
+    _check_order(paths)
     if targets not in ("test", "valid"):
         raise SpecError(f"--targets '{targets}' is not test or valid")
     cutoffs = _cutoffs(at)
     *folders, source = paths
+
+    from abaca.recommender import load
+
     models = [load(folder) for folder in folders]
-    data = open_data(source, {"user": user, "item": item, "time": time, "event": event}, on_bad_row)
+    columns = {"user": user, "item": item, "time": time, "event": event}
+    data = open_data(source, columns, on_bad_row, models[0].reading)
     sequences = models[0].open(data)
     results = [
         _evaluate(model, sequences, targets, cutoffs, str(folder))
@@ -72,8 +78,21 @@ def command(
         )
 
 
+def _check_order(paths: list[Path]) -> None:
+    """Models come first and the data last."""
+    usage = "evaluate takes one or more model directories and then the log or prepared folder"
+    if len(paths) < 2:
+        raise SpecError(f"{usage}: abaca evaluate {paths[0]} LOG")
+    if is_model(paths[-1]):
+        others = [str(path) for path in paths if not is_model(path)] or ["LOG"]
+        models = [str(path) for path in paths if is_model(path)]
+        raise SpecError(
+            f"{paths[-1]} is a model directory, but {usage}: {shlex.join(['abaca', 'evaluate', *models, *others])}"
+        )
+
+
 def _evaluate(
-    model: Recommender, sequences: Sequences, targets: str, cutoffs: tuple[int, ...], folder: str
+    model: "Recommender", sequences: Sequences, targets: str, cutoffs: tuple[int, ...], folder: str
 ) -> Evaluation:
     with show.counting(f"ranking {folder}") as advance:
         return model.evaluate(sequences, targets=targets, cutoffs=cutoffs, progress=advance)

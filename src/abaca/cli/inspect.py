@@ -33,7 +33,7 @@ def command(
     shown.add_column(style="bold")
     shown.add_column()
     for label, value in _rows(summary):
-        shown.add_row(label, value)
+        shown.add_row(label, escape(value))
     show.console().print(shown)
 
 
@@ -44,6 +44,7 @@ def _rows(summary: LogSummary) -> list[tuple[str, str]]:
         times = " to ".join(summary.dates or (f"{moment:g}" for moment in summary.times))
     bad = ", ".join(f"{kind}: {count:,}" for kind, count in summary.bad_rows.items() if count)
     return [
+        ("columns", show.columns(summary.columns, summary.passed_over)),
         ("users", f"{summary.users:,}"),
         ("items", f"{summary.items:,}"),
         ("interactions", f"{summary.interactions:,}"),
@@ -52,8 +53,12 @@ def _rows(summary: LogSummary) -> list[tuple[str, str]]:
         ("time", times),
         ("ties in time", "–" if summary.tied_share is None else f"{summary.tied_share:.1%} of interactions"),
         ("exact duplicates", f"{summary.duplicates:,}"),
+        (
+            "blanks around ids",
+            f"{summary.spaced:,} interactions: ' 7' is another id than '7'" if summary.spaced else "none",
+        ),
         ("bad rows", bad or "none"),
-        ("prepared, on disk", f"about {summary.prepared_bytes / 1e6:,.1f} MB"),
+        ("prepared, on disk", f"about {show.size(summary.prepared_bytes)}"),
         ("an epoch of training", f"about {show.duration(summary.epoch_seconds)} here"),
     ]
 

@@ -56,7 +56,7 @@ def command(
     valid_from: ValidFrom = None,
     test_from: TestFrom = None,
     target: Target = "last",
-    on_bad_row: OnBadRow = "error",
+    on_bad_row: OnBadRow = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a prepared folder.")] = False,
     json: Json = False,
 ) -> None:
@@ -87,6 +87,8 @@ def command(
     for reason, number in {**counts.get("dropped", {}), **counts.get("bad_rows", {})}.items():
         if number:
             out.print(f"  left out: {reason}: {number:,}")
+    source = made.manifest["source"]
+    out.print(escape(f"columns: {show.columns(source['columns'], source['passed_over'])}"), soft_wrap=True)
     out.print(escape(f"split: {made.manifest['split']['rule']}"), soft_wrap=True)
 
 

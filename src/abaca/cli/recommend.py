@@ -2,15 +2,17 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
 from abaca.cli import show
 from abaca.cli.columns import Json
-from abaca.recommender import Recommender, load
 from abaca.types import Id
+
+if TYPE_CHECKING:
+    from abaca.recommender import Recommender
 
 
 def command(
@@ -27,6 +29,8 @@ def command(
 
     Example: [bold]abaca recommend model/ milk bread milk -n 5 --repeats exclude[/]
     """
+    from abaca.recommender import load
+
     recommender = load(model)
     answer = recommender.recommend(
         _ids(recommender, history),
@@ -42,12 +46,15 @@ def command(
     out = show.console()
     if answer.unknown:
         out.print(f"[yellow]not known to the model:[/] {escape(', '.join(map(str, answer.unknown)))}")
-    out.print(show.recommendations(answer, f"after {escape(' '.join(history))}"))
+    if answer.items:
+        out.print(show.recommendations(answer, f"after {escape(' '.join(history))}"))
+    else:
+        out.print("nothing to recommend: the policy leaves no item (repeats, share of repeats, exclude, candidates)")
     if answer.repeat_probability is not None:
         out.print(f"probability that the next item is one of the history: {answer.repeat_probability:.1%}")
 
 
-def _ids(recommender: Recommender, texts: list[str]) -> list[Id]:
+def _ids(recommender: "Recommender", texts: list[str]) -> list[Id]:
     """A shell has text only: where the catalogue's ids are integers, text that spells one is that integer."""
     assert recommender.saved is not None
     ids = recommender.saved.catalogue.ids

@@ -1,20 +1,22 @@
 """How things look on a terminal: tables, progress, numbers."""
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from abaca.checkpoint import Record
-from abaca.evaluation import GROUPS, Evaluation
-from abaca.recommendation import Recommendations
-from abaca.training import Step, Watch
+from abaca.evaluation import GROUPS, Evaluation, Group
+from abaca.metrics import repeat_share
+
+if TYPE_CHECKING:
+    from abaca.recommendation import Recommendations
 
 COLOURS = {"copy": "magenta", "rerank": "cyan", "explore": "green", "popular": "yellow"}
 
@@ -30,54 +32,8 @@ def errors_to() -> Console:
 
 
 def as_json(value: Any) -> None:
-    """For a program to read."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
-
-
-class Bar(Watch):
-    """Training as a bar: epoch, loss, best validation figure, speed, time left."""
-
-    def __init__(self, epochs: int, metric: str) -> None:
-        self.epochs, self.metric = epochs, metric
-        self.console = errors_to()
-        self.progress = Progress(
-            TextColumn("[bold]epoch {task.fields[epoch]}/{task.fields[epochs]}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("loss {task.fields[loss]:.4f}  {task.fields[speed]:,.0f} targets/s"),
-            TimeRemainingColumn(),
-            console=self.console,
-            transient=True,
-            disable=not self.console.is_terminal,
-        )
-        self.task: TaskID | None = None
-
-    def __enter__(self) -> "Bar":
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def step(self, step: Step) -> None:
-        if self.task is None:
-            self.task = self.progress.add_task("", total=step.steps, epoch=1, epochs=self.epochs, loss=0.0, speed=0.0)
-        speed = step.targets / max(step.seconds, 1e-9)
-        self.progress.update(
-            self.task, completed=step.step, total=step.steps, epoch=step.epoch + 1, loss=step.loss, speed=speed
-        )
-
-    def epoch(self, record: Record) -> None:
-        if self.task is not None:
-            self.progress.remove_task(self.task)
-            self.task = None
-        figure = f"  validation {self.metric} [bold]{record[self.metric]:.4f}[/]" if self.metric in record else ""
-        speed = record["targets"] / max(record["seconds"], 1e-9)
-        left = (self.epochs - record["epoch"] - 1) * (record["seconds"] + record.get("validation_seconds", 0))
-        self.console.print(
-            f"epoch {record['epoch'] + 1:>3}/{self.epochs}  loss {record['loss']:.4f}{figure}  "
-            f"{record['seconds']:.1f} s  {speed:,.0f} targets/s  at most {duration(left)} left"
-        )
+    """For a program to read; a number that is none would not be JSON, so it is a mistake of ours."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
 
 
 @contextmanager
@@ -96,30 +52,40 @@ def counting(what: str) -> Iterator[Any]:
 
 
 def evaluations(results: list[Evaluation], title: str) -> Table:
-    """Rankers by metrics: all targets, repeats, new."""
+    """Rankers by metrics: all targets, repeats, new; several cutoffs stand below each other."""
     shown = Table(title=title, title_justify="left", header_style="bold")
+    cutoffs = results[0].cutoffs
+    alone = f"@{cutoffs[0]}" if len(cutoffs) == 1 else ""
     shown.add_column("")
+    if not alone:
+        shown.add_column("at", justify="right")
     groups = [group for group in GROUPS if results[0].mask(group).any()]
-    names = [name for name in results[0].metric_names if not name.startswith("mrr")]
     for group in groups:
-        count = int(results[0].mask(group).sum())
-        for name in names:
-            shown.add_column(f"{group} ({count:,})\n{name.upper()}", justify="right")
-    cutoff = max(results[0].cutoffs)
-    shown.add_column(f"repeats\nin top {cutoff}", justify="right")
-    best = {(g, n): max(r.mean(n, g) for r in results) for g in groups for n in names}
+        for name in ("NDCG", "HR"):
+            shown.add_column(f"{group} ({int(results[0].mask(group).sum()):,})\n{name}{alone}", justify="right")
+    shown.add_column(f"repeats\nin top {cutoffs[0] if alone else ''}".rstrip(), justify="right")
     for result in results:
-        cells = []
-        for group in groups:
-            for name in names:
-                value = result.mean(name, group)
-                cells.append(f"[bold]{value:.4f}[/]" if value == best[group, name] else f"{value:.4f}")
-        share = result.top_repeat[result.top >= 0].mean() if (result.top >= 0).any() else 0.0
-        shown.add_row(escape(result.name), *cells, f"{share:.0%}")
+        for cutoff in cutoffs:
+            cells = [_figure(results, result, f"{name}@{cutoff}", group) for group in groups for name in ("ndcg", "hr")]
+            share = repeat_share(result.top[:, :cutoff], result.top_repeat[:, :cutoff])
+            first = escape(result.name) if cutoff == cutoffs[0] else ""
+            end = cutoff == cutoffs[-1] and not alone
+            shown.add_row(first, *([] if alone else [str(cutoff)]), *cells, _share(share), end_section=end)
     return shown
 
 
-def recommendations(answer: Recommendations, title: str) -> Table:
+def _figure(results: list[Evaluation], result: Evaluation, metric: str, group: Group) -> str:
+    """A figure, bold where it is the best."""
+    value = result.mean(metric, group)
+    best = value == max(other.mean(metric, group) for other in results)
+    return f"[bold]{value:.4f}[/]" if best else f"{value:.4f}"
+
+
+def _share(share: float) -> str:
+    return "–" if math.isnan(share) else f"{share:.0%}"
+
+
+def recommendations(answer: "Recommendations", title: str) -> Table:
     """One answer, best first, with reasons."""
     shown = Table(title=title, title_justify="left", header_style="bold")
     shown.add_column("", justify="right")
@@ -134,8 +100,29 @@ def recommendations(answer: Recommendations, title: str) -> Table:
 
 def duration(seconds: float) -> str:
     """Seconds for people."""
+    if 0 < seconds < 1:
+        return "a second"
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:,.{0 if unit == 'bytes' else 1}f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} GB"
+
+
+def columns(taken: dict[str, str | None], passed_over: dict[str, list[str]]) -> str:
+    """Which columns of a log were read as what, and which others looked like it."""
+    parts = []
+    for role, column in taken.items():
+        if column is not None:
+            rivals = ", ".join(passed_over.get(role, ()))
+            parts.append(f"{role} {column}" + (f" (not {rivals}; --{role} chooses)" if rivals else ""))
+    return " · ".join(parts)

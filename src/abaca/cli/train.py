@@ -1,20 +1,21 @@
 """`abaca train`: log → model directory."""
 
 import difflib
+import shlex
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.markup import escape
 
 from abaca.cli import show
 from abaca.cli.columns import Data, Event, Item, Items, OnBadRow, Time, User, open_data
-from abaca.data.sequences import is_prepared
 from abaca.errors import SpecError
-from abaca.recommender import DEFAULT_ENCODER, DEFAULT_OUTPUT, Recommender
-from abaca.training import TrainingOptions
+from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions
+
+if TYPE_CHECKING:
+    from abaca.recommender import Recommender
 
 DEFAULTS = TrainingOptions()
 
@@ -33,6 +34,7 @@ def command(
     ] = None,
     config: Annotated[Path | None, _option("--config", "TOML file with any of these options; flags win.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model or run that is there.")] = False,
     epochs: Annotated[int | None, _option("--epochs", "Passes at most.", DEFAULTS.epochs)] = None,
     lr: Annotated[float | None, _option("--lr", "Highest learning rate.", DEFAULTS.lr)] = None,
     schedule: Annotated[str | None, _option("--schedule", "cosine, linear or constant.", DEFAULTS.schedule)] = None,
@@ -59,7 +61,7 @@ def command(
     hidden: Annotated[int | None, _option("--hidden", "Size of the GRU's state (gru4rec).", 64)] = None,
     dropout: Annotated[float | None, _option("--dropout", "Of the encoder.", "the encoder's")] = None,
     device: Annotated[str | None, _option("--device", "cpu, cuda, or auto: a GPU where there is one.", "auto")] = None,
-    threads: Annotated[int, typer.Option("--threads", help="CPU threads; 0: as torch chooses.")] = 0,
+    threads: Annotated[int, typer.Option("--threads", min=0, max=1024, help="CPU threads; 0: as torch chooses.")] = 0,
     user: User = None,
     item: Item = None,
     time: Time = None,
@@ -70,7 +72,7 @@ def command(
     split: Annotated[
         str | None, _option("--split", "When preparing a log: leave-one-out or time.", "leave-one-out")
     ] = None,
-    on_bad_row: OnBadRow = "error",
+    on_bad_row: OnBadRow = None,
 ) -> None:
     """Train a model on a log, keeping the epoch that validates best.
 
@@ -81,25 +83,45 @@ def command(
     """
     given = {key: value for key, value in locals().items() if key in _TUNABLE and value is not None}
     options = {**(_read_config(config) if config else {}), **given}
+
+    import torch
+
+    from abaca.checkpoint import held
+    from abaca.cli.bar import Bar
+    from abaca.recommender import Recommender
+
     if threads:
         torch.set_num_threads(threads)
     recommender = Recommender(options.pop("encoder", DEFAULT_ENCODER), options.pop("output", DEFAULT_OUTPUT), **options)
-    _check_prepared(log, {"--min-user": min_user, "--min-item": min_item, "--split": split})
     data = open_data(log, {"user": user, "item": item, "time": time, "event": event}, on_bad_row)
+    if resume and held(model) is None:
+        show.errors_to().print(escape(f"{model} holds no run to resume: a new one begins"), soft_wrap=True)
     try:
-        with show.Bar(recommender.training.epochs, recommender.training.metric) as bar:
-            recommender.fit(data, folder=model, resume=resume, watch=bar, items=items)
+        with Bar(recommender.training.epochs, recommender.training.metric) as bar:
+            recommender.fit(data, folder=model, resume=resume, overwrite=overwrite, watch=bar, items=items)
     except KeyboardInterrupt:
         show.errors_to().print("stopped; the same command with --resume goes on", soft_wrap=True)
         raise typer.Exit(130) from None
+    _report(recommender, log, model)
+
+
+def _report(recommender: "Recommender", log: Path, model: Path) -> None:
+    """What came of it, what it was read from, and what to do next."""
     assert recommender.saved is not None
-    training = recommender.saved.training
+    assert recommender.sequences is not None
+    training, source = recommender.saved.training, recommender.sequences.manifest["source"]
     figure = "" if training["best"] is None else (
         f": validation {recommender.training.metric} {training['best']:.4f} after epoch {training['best_epoch'] + 1}"
     )  # fmt: skip
     out = show.console()
     out.print(f"[bold]{escape(str(model))}[/] {recommender.encoder} {recommender.output}{figure}", soft_wrap=True)
-    out.print(escape(f"next: abaca evaluate {model} {log} · abaca recommend {model} ID ID …"), soft_wrap=True)
+    taken = show.columns(source["columns"], source.get("passed_over", {}))
+    out.print(escape(f"columns: {taken}"), soft_wrap=True)
+    evaluate, recommend = (
+        shlex.join(["abaca", "evaluate", str(model), str(log)]),
+        shlex.join(["abaca", "recommend", str(model)]),
+    )
+    out.print(escape(f"next: {evaluate} · {recommend} ID ID …"), soft_wrap=True)
 
 
 _TUNABLE = {
@@ -109,19 +131,14 @@ _TUNABLE = {
 }  # fmt: skip
 
 
-def _check_prepared(source: Path, given: dict[str, Any]) -> None:
-    """Refuse options of preparing where nothing is left to prepare."""
-    useless = [flag for flag, value in given.items() if value is not None]
-    if useless and is_prepared(source):
-        raise SpecError(f"{source} is prepared already: {', '.join(useless)} must be given to `abaca prepare`")
-
-
 def _read_config(path: Path) -> dict[str, Any]:
     """A run described by a TOML file; a key that is not an option is refused."""
     try:
         config = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SpecError(f"{path} is not there; --config takes a TOML file such as: epochs = 30") from None
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read ({error.strerror}); --config takes a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: {error}") from error
     for key in config:

@@ -1,5 +1,6 @@
 """The flat arrays of a prepared folder, written and renumbered piece by piece, never held whole."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,8 @@ def user_counts(store: Store, cuts: tuple[float, float] | None) -> tuple[Ints, I
 
 def write_ordered(store: Store, folder: Path, size: int, *, timed: bool) -> None:
     """Write the item codes of `kept`, users by id, each in time order, ties in file order; and the times."""
-    items = open_memmap(folder / "items.npy", mode="w+", dtype=np.int32, shape=(size,))
-    times = open_memmap(folder / "times.npy", mode="w+", dtype=np.float64, shape=(size,)) if timed else None
+    items = _new_array(folder / "items.npy", np.int32, size)
+    times = _new_array(folder / "times.npy", np.float64, size) if timed else None
     start = 0
     for batch in store.batches('SELECT item, "time" FROM kept ORDER BY "user", "time", "row"'):
         stop = start + batch.num_rows
@@ -45,6 +46,18 @@ def write_ordered(store: Store, folder: Path, size: int, *, timed: bool) -> None
     items.flush()
     if times is not None:
         times.flush()
+
+
+def _new_array(file: Path, dtype: type, size: int) -> "np.memmap[Any, Any]":
+    """A mapped array whose room on the disk is taken at once: a full disk is an error here, and a crash later."""
+    array = open_memmap(file, mode="w+", dtype=dtype, shape=(size,))
+    if hasattr(os, "posix_fallocate"):
+        try:
+            with file.open("r+b") as stream:
+                os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(file)) from error
+    return array
 
 
 def training_counts(folder: Path, offsets: Ints, train_end: Ints, codes: int) -> tuple[Ints, Ints]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 from abaca.errors import LogError
@@ -24,7 +25,8 @@ KNOWN = {
     ),
     "event": ("eventtype", "event", "actiontype", "action", "behaviortype", "behavior", "behaviourtype", "behaviour"),
 }
-"""Names that are recognised, in lower case and without signs; the first that a log has is taken."""
+"""Names that are recognised, in lower case and without signs; of several that a log has, the first here is taken:
+an id before a key before a name, a user before a customer."""
 
 
 class Columns(NamedTuple):
@@ -43,38 +45,78 @@ class Wanted(NamedTuple):
     item: str | None = None
     time: str | None = None
     event: str | None = None
+    before: Columns | None = None
+    """The columns of a log that this one is to be read like: taken before any other that is recognised."""
 
 
 def choose(found: Sequence[str], wanted: Wanted, where: str) -> Columns:
     """The columns to read, as asked for or recognised among those found; an error names what was found."""
-    user = _column("user", found, wanted.user, where)
-    item = _column("item", found, wanted.item, where)
+    user = _column("user", found, wanted, where)
+    item = _column("item", found, wanted, where)
     if user is None or item is None:
         missing = "user" if user is None else "item"
         raise LogError(
             f"{where}: no column looks like the {missing}; the first line names the columns {_listed(found)}; "
-            f"pass --{missing} COLUMN"
+            f"pass `{missing}=COLUMN`"
         )
-    if user == item:
-        raise LogError(f"{where}: column {user!r} cannot be both the user and the item; pass --user and --item")
-    time = _column("time", found, wanted.time, where)
-    return Columns(user, item, time, _column("event", found, wanted.event, where))
+    chosen = Columns(user, item, _column("time", found, wanted, where), _column("event", found, wanted, where))
+    for (role, column), (other, same) in combinations(chosen._asdict().items(), 2):
+        if column is not None and column == same:
+            raise LogError(
+                f"{where}: column {column!r} cannot be both the {role} and the {other}; pass `{role}` and `{other}`"
+            )
+    return chosen
 
 
-def recognise(role: str, found: Sequence[str]) -> str | None:
-    """The column that is known to play a role, if there is one."""
-    plain = {re.sub(r"[\W_]+", "", column.lower()): column for column in reversed(found)}
-    return next((plain[known] for known in KNOWN[role] if known in plain), None)
+def candidates(role: str, found: Sequence[str]) -> list[str]:
+    """The columns that are known to play a role, the one to take first."""
+    ranks = {known: rank for rank, known in enumerate(KNOWN[role])}
+    known = [column for column in found if _plain(column) in ranks]
+    return sorted(known, key=lambda column: ranks[_plain(column)])
 
 
-def _column(role: str, found: Sequence[str], wanted: str | None, where: str) -> str | None:
-    if wanted is None:
-        return recognise(role, found)
-    if wanted not in found:
+def passed_over(found: Sequence[str], wanted: Wanted, chosen: Columns) -> dict[str, list[str]]:
+    """Columns that look like a role too, where the role was recognised and not asked for."""
+    rivals = {
+        role: [column for column in candidates(role, found) if column not in chosen]
+        for role in Columns._fields
+        if getattr(wanted, role) is None
+    }
+    return {role: columns for role, columns in rivals.items() if columns}
+
+
+def check_once(column: str, found: Sequence[str], where: str) -> None:
+    """Refuse a column whose name stands there twice: nobody could say which is meant."""
+    if (count := list(found).count(column)) > 1:
+        raise LogError(f"{where}: {count} columns are named {column!r}; rename them, so that each name is there once")
+
+
+def _column(role: str, found: Sequence[str], wanted: Wanted, where: str) -> str | None:
+    column: str | None = getattr(wanted, role)
+    if column is not None and column not in found:
         raise LogError(
-            f"{where}: there is no column {wanted!r}; it has {_listed(found)}; pass --{role} with one of them"
+            f"{where}: there is no column {column!r}; it has {_listed(found)}; pass `{role}=COLUMN` with one of them"
         )
-    return wanted
+    if column is None:
+        before, free = getattr(wanted.before, role, None), [name for name in found if name not in wanted]
+        column = before if before in free else _recognise(role, free, where)
+    if column is not None:
+        check_once(column, found, where)
+    return column
+
+
+def _recognise(role: str, found: Sequence[str], where: str) -> str | None:
+    known = candidates(role, found)
+    alike = [column for column in known if _plain(column) == _plain(known[0]) and column != known[0]]
+    if alike:
+        raise LogError(
+            f"{where}: columns {_listed([known[0], *alike])} look alike for the {role}; pass `{role}=COLUMN`"
+        )
+    return known[0] if known else None
+
+
+def _plain(column: str) -> str:
+    return re.sub(r"[\W_]+", "", column.lower())
 
 
 def _listed(found: Sequence[str]) -> str:

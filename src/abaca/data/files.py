@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 
 from abaca.data import textlines
-from abaca.data.store import name, text
+from abaca.data.store import text
 from abaca.errors import LogError
 
 FORMATS = {
@@ -29,6 +29,17 @@ FORMATS = {
 """File endings and what they hold; the text formats may be followed by one of COMPRESSED."""
 
 COMPRESSED = (".gz", ".zst")
+
+CONTENTS = {
+    b"\x1f\x8b": ("gzip", "name it with .gz at the end"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard", "name it with .zst at the end"),
+    b"PK\x03\x04": ("a ZIP archive or a spreadsheet", "unpack it, or save it as CSV"),
+    b"PAR1": ("Parquet", "name it with .parquet at the end"),
+    b"\xff\xfe": ("UTF-16 text", "save it as UTF-8"),
+    b"\xfe\xff": ("UTF-16 text", "save it as UTF-8"),
+}
+"""How files begin that are not plain text whatever their ending says, and what to do with them."""
+
 SAMPLE = 1000
 """What only values can tell (the keys of JSON lines, whether times are dates) is told by this many first rows."""
 
@@ -52,17 +63,18 @@ class LogFile:
     def sql(self) -> str:
         """A query that gives every column of the file, in the file's order, under the names `c0`, `c1`, …"""
         path = text(str(self.path))
-        places = range(len(self.columns))
         if self.format == "parquet":
-            listed = ", ".join(f"{name(self.columns[place])} AS c{place}" for place in places)
-            return f"SELECT {listed} FROM read_parquet({path})"
+            return f"SELECT * FROM read_parquet({path}, hive_partitioning = false) AS file({self._places()})"
         if self.format == "json":
             return self.json_sql(_json_lines_sql(path))
-        listed = ", ".join(f"'c{place}': 'VARCHAR'" for place in places)
+        listed = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(len(self.columns)))
         return (
             f"SELECT * FROM read_csv({path}, auto_detect = false, header = true, delim = {text(self.delimiter)}, "
             f"quote = '\"', escape = '\"', nullstr = '', columns = {{{listed}}})"
         )
+
+    def _places(self) -> str:
+        return ", ".join(f"c{place}" for place in range(len(self.columns)))
 
     def json_sql(self, lines: str) -> str:
         """The columns `c0`, `c1`, … of JSON lines, and `broken` where a line is not a JSON object."""
@@ -100,6 +112,8 @@ def open_files(source: Path) -> list[LogFile]:
         raise LogError(f"{source} does not exist; give a file, or a folder of files")
     if source.is_file():
         return [_open(source, source.name)]
+    if not source.is_dir():
+        raise LogError(f"{source} is a pipe or a device, which can be read only once; write it to a file first")
     parts = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
     shown = [part for part in parts if not any(step.startswith((".", "_")) for step in part.parts)]
     paths = sorted(source / part for part in shown if format_of(source / part) is not None)
@@ -122,6 +136,8 @@ def _open(path: Path, shown: str) -> LogFile:
     kind = format_of(path)
     if kind is None:
         raise LogError(f"{shown}: cannot tell the format by its ending; known endings are {_endings()}")
+    if kind != "parquet" and path.suffix.lower() not in COMPRESSED:
+        _check_text(path, shown)
     try:
         if kind == "parquet":
             return LogFile(path, shown, kind, tuple(pyarrow.parquet.read_schema(path).names))
@@ -135,8 +151,20 @@ def _open(path: Path, shown: str) -> LogFile:
     return LogFile(path, shown, kind, tuple(columns), delimiter, line)
 
 
+def _check_text(path: Path, shown: str) -> None:
+    """Refuse a file that is no text, with what it is."""
+    with path.open("rb") as stream:
+        head = stream.read(4096)
+    for begin, (content, cure) in CONTENTS.items():
+        if head.startswith(begin):
+            raise LogError(f"{shown}: this is {content}, not {path.suffix}; {cure}")
+    if b"\0" in head.split(b"\n")[0]:
+        raise LogError(f"{shown} line 1: there are zero bytes in it, so it is not UTF-8 text; save it as UTF-8")
+
+
 def _json_columns(path: Path) -> tuple[str, ...]:
     keys: dict[str, None] = {}
+    row = None
     for row in islice(textlines.json_rows(path), SAMPLE):
         try:
             document = json.loads(row.fields[0])
@@ -145,6 +173,8 @@ def _json_columns(path: Path) -> tuple[str, ...]:
         if row.line == 1 and isinstance(document, list):
             raise LogError(f"{path.name}: one JSON list; write JSON lines instead, one object per line")
         keys.update(dict.fromkeys(document if isinstance(document, dict) else ()))
+    if row is not None and not keys:
+        raise LogError(f"{path.name}: its first lines are no JSON objects; write JSON lines, one object per line")
     return tuple(keys)
 
 

@@ -26,15 +26,15 @@ def keep_events_and_times(
 ) -> Dropped:
     """Make `kept(row, user, item, time)`, in codes, of the interactions of these events with since ≤ time < until."""
     if events is not None and not log.has_event:
-        raise SpecError("--events needs a column that says what an interaction is; pass --event COLUMN")
+        raise SpecError("`events` needs a column that says what an interaction is; pass `event=COLUMN`")
     if not log.has_time and not (since is None and until is None):
-        raise SpecError("--since and --until need times, and the log has none; pass --time COLUMN")
+        raise SpecError("`since` and `until` need times, and the log has none; pass `time=COLUMN`")
     store, dropped = log.store, Counter[str]()
     is_event = (
         "true" if events is None else f"coalesce(event IN ({', '.join(text(str(event)) for event in events)}), false)"
     )
-    bounds = [] if since is None else [f'"time" >= {number(parse_time(store, since, "--since"))}']
-    bounds += [] if until is None else [f'"time" < {number(parse_time(store, until, "--until"))}']
+    bounds = [] if since is None else [f'"time" >= {number(parse_time(store, since, "`since`"))}']
+    bounds += [] if until is None else [f'"time" < {number(parse_time(store, until, "`until`"))}']
     in_range = " AND ".join(bounds) or "true"
     code_ids(store)
     store.replace(

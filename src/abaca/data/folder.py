@@ -1,6 +1,7 @@
 """Prepared folders on disk: written beside their place and moved there when complete, with a manifest."""
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -13,7 +14,8 @@ from typing import Any
 import pyarrow.parquet
 
 from abaca.data.sequences import FORMAT, KIND, MANIFEST, checksum, is_prepared
-from abaca.errors import SequencesError
+from abaca.data.temporary import locked
+from abaca.errors import SequencesError, SpecError
 
 FILES = (
     "items.npy",
@@ -31,20 +33,47 @@ FILES = (
 def new_folder(path: Path, overwrite: bool) -> Iterator[Path]:
     """A folder to write into that takes its place only if all goes well; else what was there stays as it was."""
     path = path.resolve()
-    check_place(path, overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
     mark = uuid.uuid4().hex[:8]
     draft = path.parent / f".{path.name}.{mark}.part"
-    draft.mkdir()
-    try:
-        yield draft
-        for file in draft.iterdir():
-            _sync(file)
-        _sync(draft)
-        _move(draft, path, path.parent / f".{path.name}.{mark}.old")
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
+    with locked(path.parent, wait=True):
+        _tidy(path)
+        check_place(path, overwrite)
+        draft.mkdir()
+    with locked(draft):
+        try:
+            yield draft
+            for file in draft.iterdir():
+                _sync(file)
+            _sync(draft)
+            with locked(path.parent, wait=True):
+                check_place(path, overwrite)  # another process may have been faster
+                _move(draft, path, path.parent / f".{path.name}.{mark}.old")
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+
+
+def check_apart(path: Path, source: Path | None) -> None:
+    """Refuse to write into what is read, around it or beside its files."""
+    if source is None:
+        return
+    written, read = path.resolve(), source.resolve()
+    if written == read or written in read.parents or (read.is_dir() and read in written.parents):
+        raise SpecError(f"{path} and {source} are in one another: what is written must stand apart from what is read")
+
+
+def _tidy(path: Path) -> None:
+    """Undo what killed processes left behind: an older folder that was moved aside comes back, drafts go."""
+    for aside in path.parent.glob(f".{glob.escape(path.name)}.*.old"):
+        if path.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.rename(path)
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        with locked(draft) as alone:
+            if alone:
+                shutil.rmtree(draft, ignore_errors=True)
 
 
 def check_place(path: Path, overwrite: bool) -> None:
@@ -59,7 +88,7 @@ def check_place(path: Path, overwrite: bool) -> None:
     if not is_prepared(path) or held - {*FILES, MANIFEST}:
         raise SequencesError(f"{path} holds files that are not a prepared folder's; give the name of a new folder")
     if not overwrite:
-        raise SequencesError(f"{path} is prepared already; pass --overwrite to replace it, or give a new name")
+        raise SequencesError(f"{path} is prepared already; pass `overwrite=True` to replace it, or give a new name")
 
 
 def write_manifest(folder: Path, facts: dict[str, Any]) -> None:

@@ -21,6 +21,10 @@ class LogSummary:
 
     names: tuple[str, ...]
     """Its files."""
+    columns: dict[str, str | None]
+    """Which column was taken for the user, the item, the time and the event."""
+    passed_over: dict[str, list[str]]
+    """Columns that look like one of them too and were not taken."""
     users: int
     items: int
     interactions: int
@@ -38,6 +42,8 @@ class LogSummary:
     """First and last time, as the log has them."""
     dates: tuple[str, str] | None
     """The same as ISO dates, where they are plausibly unix seconds or milliseconds."""
+    spaced: int
+    """Interactions whose user or item has blanks around it; such an id is another than the one without."""
     bad_rows: dict[str, int]
     """Rows left out, by what was wrong."""
     prepared_bytes: int
@@ -60,6 +66,8 @@ def inspect(log: Log) -> LogSummary:
     distinct = store.value('SELECT count(*) FROM (SELECT DISTINCT "user", item, "time" FROM log)')
     return LogSummary(
         names=log.names,
+        columns=log.columns._asdict(),
+        passed_over=log.passed_over,
         users=users,
         items=items,
         interactions=log.rows,
@@ -70,6 +78,7 @@ def inspect(log: Log) -> LogSummary:
         duplicates=log.rows - distinct if log.has_time else 0,
         times=None if times is None else (times[0], times[1]),
         dates=None if dates[0] is None or dates[1] is None else (dates[0], dates[1]),
+        spaced=_spaced(store),
         bad_rows=log.bad_rows,
         prepared_bytes=prepared_bytes(log.rows, users, items, timed=log.has_time),
         epoch_seconds=epoch_seconds(max(log.rows - 3 * users, 0), items, cores=os.cpu_count() or 1),
@@ -111,3 +120,8 @@ def _last_repeat_share(store: Store) -> float:
 def _tied(store: Store) -> int:
     groups = 'SELECT count(*) AS n FROM log GROUP BY "user", "time" HAVING count(*) > 1'
     return int(store.value(f"SELECT coalesce(sum(n), 0) FROM ({groups})"))
+
+
+def _spaced(store: Store) -> int:
+    spaced = " OR ".join(f"regexp_matches({role}::VARCHAR, '^\\s|\\s$')" for role in ('"user"', "item"))
+    return int(store.value(f"SELECT count(*) FROM log WHERE {spaced}"))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow
 
 from abaca.data.arrays import Ints
-from abaca.data.columns import recognise
+from abaca.data.columns import candidates, check_once
 from abaca.data.fields import text_sql
 from abaca.data.files import LogFile, open_files
 from abaca.data.store import Store, name, text
@@ -17,10 +17,11 @@ from abaca.data.tables import is_table, to_arrow
 from abaca.errors import LogError
 
 
-def stage_items(store: Store, source: Any, item_column: str) -> list[str]:
-    """Make `item_table(key, c0, c1, …)` of an item table, the first row of each id; returns the columns' names.
+def stage_items(store: Store, source: Any, item_column: str) -> tuple[list[str], int]:
+    """Make `item_table(key, c0, c1, …)` of an item table; returns the columns' names and how many rows were left out.
 
-    Ids are compared as text: a log may have 7 from Parquet where its item table has "7" from a CSV.
+    Of several rows with one id the first is taken. Ids are compared as text: a log may have 7 from Parquet where its
+    item table has "7" from a CSV.
     """
     if isinstance(source, str | os.PathLike):
         files = open_files(Path(source))
@@ -31,17 +32,16 @@ def stage_items(store: Store, source: Any, item_column: str) -> list[str]:
     elif is_table(source):
         where, table = "the item table", to_arrow(source)
         columns = tuple(table.column_names)
-        listed = ", ".join(f"{name(column)} AS c{place}" for place, column in enumerate(columns))
-        with store.registered("arrow_part", table):
-            store.replace("item_table", f"SELECT {listed} FROM arrow_part")
+        with store.registered("arrow_part", table.rename_columns([f"c{place}" for place in range(len(columns))])):
+            store.replace("item_table", "SELECT * FROM arrow_part")
     else:
         raise LogError(f"an item table is a file or a table, not a {type(source).__name__}")
     place = columns.index(_id_column(columns, item_column, where))
-    _key_by(store, place, len(columns))
+    repeated = _key_by(store, place, len(columns))
     matched = store.value("SELECT count(*) FROM item_codes JOIN item_table ON id::VARCHAR = key")
     if not matched:
         raise LogError(f"{where}: none of its ids in column {columns[place]!r} is an item of the log; check the column")
-    return ["" if position == place else column for position, column in enumerate(columns)]
+    return ["" if position == place else column for position, column in enumerate(columns)], repeated
 
 
 def write_catalogue(store: Store, file: Path, order: Ints, columns: list[str]) -> None:
@@ -70,17 +70,23 @@ def _load_file(store: Store, file: LogFile) -> None:
         sql = LogFile(path, file.name, file.format, file.columns, file.delimiter, file.header_line).sql()
         types = store.types(sql)
         listed = [text_sql(f"c{p}", "JSON") if types[f"c{p}"] == "JSON" else f"c{p}" for p in places]
-        store.replace("item_table", f"SELECT {', '.join(f'{c} AS c{p}' for p, c in enumerate(listed))} FROM ({sql})")
+        broken = ", broken" if "broken" in types else ""
+        named = ", ".join(f"{value} AS c{place}" for place, value in enumerate(listed))
+        store.replace("item_table", f"SELECT {named}{broken} FROM ({sql})")
     except duckdb.Error as error:
         for row in file.rows(list(places)) if file.format != "parquet" else ():
             if row.fault is not None:
                 raise LogError(f"{file.name} line {row.line}: {row.fault[1]}; fix the line") from error
         raise LogError(f"{file.name}: cannot be read ({str(error).splitlines()[0]}); write the file again") from error
+    if broken and (first := store.value("SELECT min(rowid) FROM item_table WHERE broken")) is not None:
+        raise LogError(f"{file.name} line {file.locate(first)}: not a JSON object; fix the line")
 
 
 def _id_column(columns: tuple[str, ...], item_column: str, where: str) -> str:
+    for column in columns:
+        check_once(column, columns, where)
     by_lower = {column.lower(): column for column in reversed(columns)}
-    found = by_lower.get(item_column.lower()) or by_lower.get("id") or recognise("item", columns)
+    found = by_lower.get(item_column.lower()) or by_lower.get("id") or next(iter(candidates("item", columns)), None)
     if found is None:
         raise LogError(
             f"{where}: no column looks like the item id, there are {', '.join(columns)}; name it {item_column!r}"
@@ -88,10 +94,13 @@ def _id_column(columns: tuple[str, ...], item_column: str, where: str) -> str:
     return found
 
 
-def _key_by(store: Store, place: int, width: int) -> None:
+def _key_by(store: Store, place: int, width: int) -> int:
+    """Keep the first row of each id; how many others there were."""
+    before = store.value(f"SELECT count(c{place}) FROM item_table")
     columns = ", ".join(f"c{other}" for other in range(width))
     store.replace(
         "item_table",
         f"SELECT c{place}::VARCHAR AS key, {columns} FROM item_table WHERE c{place} IS NOT NULL "
         f"QUALIFY row_number() OVER (PARTITION BY c{place}::VARCHAR ORDER BY rowid) = 1",
     )
+    return int(before - store.value("SELECT count(*) FROM item_table"))

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-from abaca.data.columns import Columns, Wanted
-from abaca.data.files import open_files
+from abaca.data.columns import Columns, Wanted, choose
+from abaca.data.files import LogFile, open_files
 from abaca.data.staging import Staging
-from abaca.data.store import Store
+from abaca.data.store import Store, room_to_work
 from abaca.data.tables import is_table, to_arrow
 from abaca.errors import LogError, SpecError
 
@@ -20,12 +20,17 @@ class Log:
     `row` is the place in the log: files by path, then rows. `time` is in seconds, or the number that was given.
     """
 
-    def __init__(self, store: Store, staging: Staging, names: tuple[str, ...]) -> None:
+    def __init__(self, store: Store, staging: Staging, names: tuple[str, ...], path: Path | None = None) -> None:
         self.store = store
+        self.path = path
+        """The file or folder it was read from; None for a table."""
         self.names = names
         """File names, for people; not where they are."""
         self.columns: Columns = staging.columns
         """The columns that were read, as the log names them."""
+        self.passed_over: dict[str, list[str]] = staging.passed_over
+        """Columns that look like the user, the item, … too and were not taken, by what they look like."""
+        self.on_bad_row: OnBadRow = "skip" if staging.skip else "error"
         self.bad_rows: dict[str, int] = dict(staging.bad_rows)
         """How many rows were left out, by what was wrong with them."""
         self.rows: int = store.value("SELECT count(*) FROM log")
@@ -65,20 +70,25 @@ def read_log(
     time: str | None = None,
     event: str | None = None,
     on_bad_row: OnBadRow = "error",
+    like: Columns | None = None,
 ) -> Log:
     """Read a log from a file, a folder of files, or a pandas, polars or Arrow table.
 
-    Columns are those named, or else recognised by their usual names. Ids are text or integers and are kept as they are;
-    those of CSV and TSV are text. Without a time column, file order (by path, then row) is the order.
+    Columns are those named, or else those of an earlier log that this one is `like`, or recognised by their usual
+    names. Ids are text or integers and are kept as they are, blanks around them too; those of CSV and TSV are text.
+    Without a time column, file order (by path, then row) is the order.
     A bad row is an error that says where it is; `on_bad_row="skip"` leaves such rows out and counts them.
     """
     if on_bad_row not in ("error", "skip"):
-        raise SpecError(f"--on-bad-row is error or skip, got {on_bad_row!r}")
+        raise SpecError(f"`on_bad_row` is error or skip, got {on_bad_row!r}")
     if isinstance(source, Log):
         return source
     store = Store()
     try:
-        return _read(store, source, Staging(store, Wanted(user, item, time, event), skip=on_bad_row == "skip"))
+        with room_to_work():
+            return _read(
+                store, source, Staging(store, Wanted(user, item, time, event, like), skip=on_bad_row == "skip")
+            )
     except BaseException:
         store.close()
         raise
@@ -86,12 +96,15 @@ def read_log(
 
 def _read(store: Store, source: Any, staging: Staging) -> Log:
     if isinstance(source, str | os.PathLike):
-        files = open_files(Path(source))
+        path = Path(source)
+        files = open_files(path)
+        _check_stray([file for file in files if file.columns], staging.wanted)
         for file in files:
             if file.columns:
                 staging.add_file(file)
         names = tuple(file.name for file in files)
     elif is_table(source):
+        path = None
         staging.add_table(to_arrow(source))
         names = ("table",)
     else:
@@ -102,9 +115,22 @@ def _read(store: Store, source: Any, staging: Staging) -> Log:
     if not staging.begun:
         raise LogError(f"{shown}: the log is empty; it needs a first line that names the columns, and interactions")
     store.run('CREATE VIEW log AS SELECT rowid AS "row", "user", item, "time", event FROM staged WHERE bad = 0')
-    log = Log(store, staging, names)
+    log = Log(store, staging, names, path)
     if log.rows == 0:
         bad = sum(log.bad_rows.values())
         why = f"all {bad} rows were bad and skipped" if bad else "there is no interaction after the column names"
         raise LogError(f"{shown}: the log is empty: {why}; check that this is the right file")
     return log
+
+
+def _check_stray(files: list[LogFile], wanted: Wanted) -> None:
+    """Refuse a folder in which some files have the columns of a log and some do not."""
+    faults: dict[str, LogError] = {}
+    for file in files:
+        try:
+            choose(file.columns, wanted, file.name)
+        except LogError as error:
+            faults[file.name] = error
+    if faults and len(faults) < len(files):
+        name, fault = next(iter(faults.items()))
+        raise LogError(f"{fault}; or move {name} out of the folder if it is no part of the log") from fault

@@ -10,12 +10,13 @@ import numpy as np
 
 from abaca.data import arrays, splits
 from abaca.data.filters import Dropped, keep_events_and_times, keep_frequent
-from abaca.data.folder import new_folder, write_manifest
+from abaca.data.folder import check_apart, new_folder, write_manifest
 from abaca.data.itemtable import stage_items, write_catalogue, write_users
 from abaca.data.log import Log
 from abaca.data.sequences import Sequences
-from abaca.data.store import Store
+from abaca.data.store import Store, room_to_work
 from abaca.errors import LogError, SpecError
+from abaca.types import whole_number
 
 Progress = Callable[[str], None]
 
@@ -55,23 +56,30 @@ class PrepareOptions:
     """Split by time: which interactions of a user after a cut are targets: the last, the first or all."""
 
     def __post_init__(self) -> None:
-        if self.min_user < 1 or self.min_item < 1:
-            raise SpecError(
-                f"--min-user {self.min_user} --min-item {self.min_item}: both are at least 1, which keeps all"
-            )
+        for name in ("min_user", "min_item"):
+            least = whole_number(getattr(self, name)) or 0
+            if least < 1:
+                raise SpecError(
+                    f"`{name}` is a whole number of at least 1, which keeps all; got {getattr(self, name)!r}"
+                )
+            object.__setattr__(self, name, least)
         if self.split not in ("leave-one-out", "time"):
-            raise SpecError(f"--split {self.split!r} is not known; it is leave-one-out or time")
+            raise SpecError(f"`split` {self.split!r} is not known; it is leave-one-out or time")
         if self.target not in ("last", "first", "all"):
-            raise SpecError(f"--target {self.target!r} is not known; it is last, first or all")
+            raise SpecError(f"`target` {self.target!r} is not known; it is last, first or all")
         by_time = (self.valid_from, self.test_from, self.target) != (None, None, "last")
         if self.split == "leave-one-out" and by_time:
-            raise SpecError("--valid-from, --test-from and --target belong to --split time; leave one out has no cuts")
+            raise SpecError(
+                "`valid_from`, `test_from` and `target` belong to `split='time'`; leave one out has no cuts"
+            )
         for option in (self.valid_from, self.test_from):
             part = splits.share(option)
             if part is not None and not 0 < part < 1:
                 raise SpecError(f"a cut at {option} leaves nothing on one side; give a share between 0% and 100%")
         if isinstance(self.events, str) or (self.events is not None and not self.events):
             raise SpecError(f"events is a list of at least one value, not {self.events!r}")
+        if isinstance(self.events, list):
+            object.__setattr__(self, "events", tuple(self.events))
 
 
 def prepare(
@@ -90,11 +98,13 @@ def prepare(
     """
     options, tell = options or PrepareOptions(), progress or _silent
     if options.split == "time" and not log.has_time:
-        raise SpecError("a split by time needs times, and the log has none; pass --time COLUMN, or leave one out")
+        raise SpecError("a split by time needs times, and the log has none; pass `time=COLUMN`, or leave one out")
     try:
-        with new_folder(Path(path), overwrite) as folder:
+        check_apart(Path(path), log.path)
+        with room_to_work(), new_folder(Path(path), overwrite) as folder:
             dropped = _filter(log, options, tell)
-            columns = stage_items(log.store, items, log.columns.item) if items is not None else []
+            columns, repeated = stage_items(log.store, items, log.columns.item) if items is not None else ([], 0)
+            dropped.update({"rows of the item table after the first of their id": repeated} if repeated else {})
             _write(log, folder, options, columns, dropped, tell)
     finally:
         log.store.drop("kept", "user_codes", "item_codes", "item_table")
@@ -110,7 +120,7 @@ def _filter(log: Log, options: PrepareOptions, tell: Progress) -> Dropped:
         shares = ", ".join(f"{filter} dropped {count:,}" for filter, count in dropped.items() if count)
         raise LogError(
             f"nothing is left of {log.rows:,} interactions: {shares}; "
-            "lower --min-user or --min-item, or widen --since, --until or --events"
+            "lower `min_user` or `min_item`, or widen `since`, `until` or `events`"
         )
     return dropped
 
@@ -177,6 +187,8 @@ def _source(log: Log) -> dict[str, Any]:
     return {
         "files": list(log.names),
         "columns": log.columns._asdict(),
+        "passed_over": log.passed_over,
+        "on_bad_row": log.on_bad_row,
         "order": "time, then file order" if log.has_time else "file order",
     }
 

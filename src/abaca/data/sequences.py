@@ -46,6 +46,7 @@ class Sequences:
         self.valid = self._targets("valid.npy")
         self.test = self._targets("test.npy")
         self._check_shapes()
+        self._verified = False
 
     @classmethod
     def open(cls, path: str | Path) -> "Sequences":
@@ -64,12 +65,15 @@ class Sequences:
         return cls(path, manifest)
 
     def verify(self) -> None:
-        """Read every file and compare its checksum with the manifest."""
+        """Read every file, once, and compare its checksum with the manifest."""
+        if self._verified:
+            return
         for name, facts in self.manifest["files"].items():
             if checksum(self.path / name) != facts["sha256"]:
                 raise SequencesError(
                     f"{self.path / name} is not what was prepared: its checksum differs; prepare again"
                 )
+        self._verified = True
 
     @property
     def users(self) -> int:

@@ -69,8 +69,8 @@ def by_time(
 
 def find_cuts(store: Store, valid_from: str | float, test_from: str | float) -> tuple[float, float]:
     """The two moments of a split by time: as given, or the time below which a share like '80%' of `kept` lies."""
-    first = _cut(store, valid_from, "--valid-from")
-    second = _cut(store, test_from, "--test-from")
+    first = _cut(store, valid_from, "`valid_from`")
+    second = _cut(store, test_from, "`test_from`")
     earliest, latest = store.row('SELECT min("time"), max("time") FROM kept')
     span = f"the log goes from {moment(earliest)} to {moment(latest)}"
     if first >= second:
@@ -79,11 +79,11 @@ def find_cuts(store: Store, valid_from: str | float, test_from: str | float) -> 
         )
     if first <= earliest:
         raise SpecError(
-            f"validation begins at {moment(first)}, so nothing is left to train on; {span}: pass a later --valid-from"
+            f"validation begins at {moment(first)}, so nothing is left to train on; {span}: pass a later `valid_from`"
         )
     if second > latest:
         raise SpecError(
-            f"test begins at {moment(second)}, after the last interaction; {span}: pass an earlier --test-from"
+            f"test begins at {moment(second)}, after the last interaction; {span}: pass an earlier `test_from`"
         )
     return first, second
 

@@ -12,7 +12,7 @@ from itertools import islice
 import duckdb
 import pyarrow
 
-from abaca.data.columns import Columns, Wanted, choose
+from abaca.data.columns import Columns, Wanted, choose, passed_over
 from abaca.data.fields import (
     IdKind,
     TimeKind,
@@ -25,7 +25,7 @@ from abaca.data.fields import (
     time_sql,
 )
 from abaca.data.files import SAMPLE, LogFile
-from abaca.data.store import Store, name
+from abaca.data.store import Store
 from abaca.data.textlines import Row
 from abaca.errors import LogError
 
@@ -57,12 +57,13 @@ class Staging:
     def __init__(self, store: Store, wanted: Wanted, *, skip: bool) -> None:
         self.bad_rows: Counter[str] = Counter()
         self.columns: Columns
+        self.passed_over: dict[str, list[str]]
         self.begun = False
         self._ids: tuple[IdKind, IdKind]
         self._times: TimeKind | None = None
         self._store = store
-        self._wanted = wanted
-        self._skip = skip
+        self.wanted = wanted
+        self.skip = skip
 
     def add_file(self, file: LogFile) -> None:
         """Stage the rows of a file."""
@@ -85,8 +86,8 @@ class Staging:
 
     def add_table(self, table: pyarrow.Table) -> None:
         """Stage the rows of a table in memory."""
-        listed = [f"{name(column)} AS c{place}" for place, column in enumerate(table.column_names)]
-        sql = f"SELECT {', '.join(listed)} FROM arrow_part"
+        places = [f"c{place}" for place in range(table.num_columns)]
+        sql = f"SELECT {', '.join(places)} FROM arrow_part"
         part = Part(
             "the table",
             "row",
@@ -95,11 +96,11 @@ class Staging:
             lambda place: self._sample(sql, place),
             lambda row: row + 1,
         )
-        with self._store.registered("arrow_part", table):
+        with self._store.registered("arrow_part", table.rename_columns(places)):
             self._stage(part)
 
     def _stage_by_line(self, part: Part, file: LogFile) -> None:
-        columns = choose(file.columns, self._wanted, file.name)
+        columns = choose(file.columns, self.wanted, file.name)
         is_json = file.format == "json"
         used = [0] if is_json else [file.columns.index(column) for column in columns if column is not None]
         sql = file.json_sql("SELECT c0 AS line FROM arrow_part") if is_json else "SELECT * FROM arrow_part"
@@ -116,13 +117,15 @@ class Staging:
         for row in file.rows(used):
             if row.fault is None:
                 yield row
-            elif self._skip:
+            elif self.skip:
                 self.bad_rows[row.fault[0]] += 1
             else:
-                raise LogError(f"{file.name} line {row.line}: {row.fault[1]}; fix the line, or pass --on-bad-row skip")
+                raise LogError(
+                    f"{file.name} line {row.line}: {row.fault[1]}; fix the line, or pass `on_bad_row='skip'`"
+                )
 
     def _stage(self, part: Part) -> None:
-        columns = choose(part.columns, self._wanted, part.where)
+        columns = choose(part.columns, self.wanted, part.where)
         types = self._store.types(part.sql)
         places = [None if column is None else part.columns.index(column) for column in columns]
         if self.begun:
@@ -134,7 +137,7 @@ class Staging:
         counts = self._store.rows(
             "SELECT bad, count(*) FROM staged WHERE rowid > $1 AND bad > 0 GROUP BY bad", [before]
         )
-        if counts and not self._skip:
+        if counts and not self.skip:
             raise LogError(self._complaint(part, places, before))
         self.bad_rows.update({BAD[bad]: count for bad, count in counts})
 
@@ -149,6 +152,7 @@ class Staging:
             by_type = time_kind(types[f"c{time}"], part.where)
             self._times = by_type or time_kind_of(self._store, part.sample(time))
         self._ids, self.columns, self.begun = (user_kind, item_kind), columns, True
+        self.passed_over = passed_over(part.columns, self.wanted, columns)
         listed = ", ".join(
             f'"{role}" {"VARCHAR" if kind == "text" else "BIGINT"}'
             for role, kind in zip(("user", "item"), self._ids, strict=True)
@@ -163,7 +167,9 @@ class Staging:
                     f"{part.where}: the {role} ids are {found}, but {kind} in the files before; make them alike"
                 )
         if (columns.time is None) != (self.columns.time is None):
-            raise LogError(f"{part.where}: some files of the log have a time column and some have none; pass --time")
+            raise LogError(
+                f"{part.where}: some files of the log have a time column and some have none; pass `time=COLUMN`"
+            )
         if columns.time is not None:
             times = time_kind(types[f"c{places[2]}"], part.where)
             if times not in (None, self._times):
@@ -196,7 +202,7 @@ class Staging:
         )
         ordinal = row - first
         place = f"{part.where} {part.unit} {part.locate(ordinal)}"
-        cure = f"fix the {part.unit}, or pass --on-bad-row skip"
+        cure = f"fix the {part.unit}, or pass `on_bad_row='skip'`"
         if bad == 1:
             return f"{place}: not a JSON object; {cure}"
         column = places[bad - 2]
@@ -207,7 +213,7 @@ class Staging:
         if role == "time":
             return f"{place}: time {value.strip(chr(34))!r} is not {_wanted_time(self._times)}; {cure}"
         wanted = "text" if self._ids[bad - 2] == "text" else "a whole number of 64 bits"
-        return f"{place}: {role} {value} is not {wanted}, as the ids before it are; {cure}"
+        return f"{place}: {role} {value} is not {wanted}, as the other ids are; {cure}"
 
     def _sample(self, sql: str, place: int) -> list[object]:
         rows = self._store.rows(f"SELECT c{place} FROM ({sql}) WHERE c{place} IS NOT NULL LIMIT {SAMPLE}")
@@ -226,4 +232,4 @@ def _locate_after(file: LogFile, done: int, row: int) -> int:
 
 
 def _wanted_time(kind: TimeKind | None) -> str:
-    return "an ISO date, as the times before it are" if kind == "date" else "a number or an ISO date"
+    return "an ISO date, as the other times are" if kind == "date" else "a number or an ISO date"

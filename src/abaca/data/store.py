@@ -1,8 +1,6 @@
 """The store: a DuckDB database that spills to a temporary folder, so that logs larger than memory can be sorted."""
 
 import os
-import shutil
-import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +9,9 @@ from typing import Any
 
 import duckdb
 import pyarrow
+
+from abaca.data.temporary import Temporary
+from abaca.errors import LogError
 
 MEMORY = "1GB"
 """What DuckDB may hold before it writes to its temporary folder; the rest of the process is small."""
@@ -25,7 +26,8 @@ class Store:
     """One DuckDB database and the folder it spills to; both go when the store is closed or forgotten."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="abaca-"))
+        temporary = Temporary()
+        self.folder = temporary.path
         settings: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": MEMORY,
             "temp_directory": str(self.folder / "spill"),
@@ -33,7 +35,7 @@ class Store:
             "preserve_insertion_order": True,
         }
         self.connection = duckdb.connect(":memory:", config=settings)
-        self._finalizer = weakref.finalize(self, _discard, self.connection, self.folder)
+        self._finalizer = weakref.finalize(self, _discard, self.connection, temporary)
         self.run("SET TimeZone = 'UTC'")
         self.run("SET enable_progress_bar = false")
 
@@ -96,6 +98,16 @@ class Store:
         self._finalizer()
 
 
+@contextmanager
+def room_to_work() -> Iterator[None]:
+    """Say where room is needed when DuckDB finds none, on the disk or in memory."""
+    try:
+        yield
+    except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+        first = str(error).splitlines()[0]
+        raise LogError(f"no room to work: {first}; make room, or set TMPDIR to a folder on a larger disk") from error
+
+
 def text(value: str) -> str:
     """A string as an SQL literal."""
     return "'" + value.replace("'", "''") + "'"
@@ -111,6 +123,6 @@ def name(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'
 
 
-def _discard(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
+def _discard(connection: duckdb.DuckDBPyConnection, temporary: Temporary) -> None:
     connection.close()
-    shutil.rmtree(folder, ignore_errors=True)
+    temporary.close()

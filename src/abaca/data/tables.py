@@ -18,6 +18,13 @@ def is_table(source: Any) -> bool:
 
 def to_arrow(source: Any) -> pyarrow.Table:
     """A table in memory as an Arrow table, without a copy where its library allows."""
+    table = _converted(source)
+    if not table.num_columns:
+        raise LogError("the table has no columns; it needs at least those of the user and the item")
+    return table
+
+
+def _converted(source: Any) -> pyarrow.Table:
     try:
         if isinstance(source, Mapping):
             return pyarrow.table(dict(source))

@@ -1,5 +1,6 @@
 """A model: one item table, an encoder, an output layer."""
 
+import os
 from dataclasses import fields
 from typing import Any
 
@@ -43,6 +44,23 @@ class Model(nn.Module):
     def scores(self, items: Tensor, positions: Tensor) -> Scores:
         """What ranks items after each position asked for, row by row."""
         return self.output.scores(self.encode(items, positions))
+
+
+def check_memory(encoder: str, output: str, catalogue: int, **options: Any) -> None:
+    """Refuse a model that cannot be trained in this machine's memory: weights, gradients and Adam's two averages."""
+    try:
+        with torch.device("meta"):
+            needed = 16 * sum(
+                weight.numel() for weight in make_model(encoder, output, catalogue, **options).parameters()
+            )
+    except RuntimeError:  # a size that does not even fit into an integer
+        needed = 1 << 63
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise SpecError(
+            f"training {encoder} {output} for {catalogue:,} items takes {needed / 1e9:,.0f} GB and more, this machine "
+            f"has {memory / 1e9:,.0f} GB; lower dim"
+        )
 
 
 def make_model(encoder: str, output: str, catalogue: int, **options: Any) -> Model:

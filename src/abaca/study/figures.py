@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from abaca.checkpoint import Record
 from abaca.evaluation import Evaluation, Group
 from abaca.metrics import Estimate
 from abaca.study.plot import STYLE, XY, Plot, linear, logarithmic
 from abaca.study.statistics import Point, RepeatCurves
+from abaca.types import Record
 
 
 def colour(ranker: str) -> str:

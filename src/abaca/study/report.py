@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from abaca.checkpoint import Record
 from abaca.data.sequences import Sequences
 from abaca.evaluation import GROUPS, Comparison, Evaluation, Group
 from abaca.study import figures
@@ -13,6 +12,7 @@ from abaca.study.cases import MEANING, Case, Pick
 from abaca.study.groceries import Source
 from abaca.study.page import PAGE
 from abaca.study.statistics import CHOICE_RULE, RepeatCurves
+from abaca.types import Record
 
 METRIC = "ndcg@10"
 GROUP_WORDS: dict[Group, str] = {"all": "over all targets", "repeat": "on repeats", "new": "on new items"}

@@ -49,6 +49,11 @@ class SASRec(nn.Module):
 
     def forward(self, embedded: Tensor) -> Tensor:
         """Embedded items (B, L, D) → states (B, L, M, D)."""
+        if embedded.shape[1] > self.position.num_embeddings:
+            raise SpecError(
+                f"a window of {embedded.shape[1]} items is longer than the {self.position.num_embeddings} positions "
+                "of this sasrec; make it with a longer window"
+            )
         x = self.dropout(self.norm(embedded + self.position.weight[: embedded.shape[1]]))
         states = []
         for block in self.blocks:

@@ -26,6 +26,8 @@ EXAMPLES = (
     "mos-mix:3",
     "repeatnet",
 )
+MOST_QUERIES = 1000
+"""More than a mixture could ever use; each one is a matrix of weights and a pass over the catalogue."""
 _BASE = re.compile(r"(softmax|repeatnet|mos|mos-mix)(?::(\d+))?")
 _PARTITION = re.compile(r"(C?P?R?)(?::(\d+(?:,\d+)*))?")
 
@@ -59,6 +61,8 @@ class OutputSpec:
     @classmethod
     def parse(cls, text: str) -> "OutputSpec":
         """Read a spec; refuse, with a hint, what makes no sense."""
+        if not isinstance(text, str):
+            raise SpecError(f"an output layer is text such as {EXAMPLES[6]}, got {text!r}")
         first, *rest = text.strip().split("+")
         base, queries = _parse_base(text, first)
         partition: tuple[bool, bool, tuple[int, ...]] | None = None
@@ -89,6 +93,8 @@ def _parse_base(text: str, first: str) -> tuple[str, int]:
         return base, 1
     if count is None or int(count) < 1:
         raise _refuse(text, f"{base} needs the number of its queries, as in {base}:3")
+    if int(count) > MOST_QUERIES:
+        raise _refuse(text, f"{base} has at most {MOST_QUERIES} queries")
     return base, int(count)
 
 

@@ -1,0 +1,119 @@
+"""Options of a run: how a model is trained, and how each option that is given finds the part it belongs to."""
+
+import difflib
+import math
+import numbers
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from abaca.data.prepare import PrepareOptions
+from abaca.errors import SpecError
+from abaca.metrics import parse_metric
+from abaca.types import whole_number
+
+DEFAULT_ENCODER = "sasrec"
+DEFAULT_OUTPUT = "softmax+CPR:100+Mi"
+SCHEDULES = ("cosine", "linear", "constant")
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a model is trained; the defaults are provisional until the ml-1m study is done."""
+
+    epochs: int = 20
+    """Passes over the training targets at most; cosine and linear schedules end there."""
+    lr: float = 3e-3
+    """Highest learning rate of Adam."""
+    schedule: str = "cosine"
+    """How the learning rate falls after the warm-up: cosine, linear or constant."""
+    warmup: int = 500
+    """Steps in which the learning rate rises from 0; at most half of all."""
+    batch_targets: int = 800
+    """Targets per step, about."""
+    targets: int = 25
+    """t: targets that one window trains at most."""
+    overlap: int = 25
+    """m: leading inputs of a window without loss; t = 1, m = 49 is the paper's protocol."""
+    window: int = 50
+    """How many items the encoder sees when it ranks."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay (AdamW)."""
+    clip: float = 0.0
+    """Largest norm of the gradient; 0 for no limit."""
+    average: float = 0.0
+    """Decay of a running average of the weights, which is then what is validated and kept; 0 for none."""
+    stop_after: int = 0
+    """Epochs after which to stop although the schedule goes on; 0 for its end."""
+    patience: int = 5
+    """Epochs without a better validation figure before training stops; 0 for never."""
+    metric: str = "ndcg@10"
+    """The validation figure that chooses the best epoch."""
+    seed: int = 0
+    """Seed of weights, dropout and the order of windows."""
+    checkpoint_minutes: float = 5.0
+    """How often the state is saved within an epoch; it is saved after each epoch anyway."""
+
+    def __post_init__(self) -> None:
+        if self.schedule not in SCHEDULES:
+            raise SpecError(f"schedule '{self.schedule}' is not one of {', '.join(SCHEDULES)}")
+        for name in ("lr", "weight_decay", "clip", "average", "checkpoint_minutes"):
+            if not math.isfinite(getattr(self, name)):
+                raise SpecError(f"{name} must be a number, got {getattr(self, name)}")
+        if not 0 <= self.seed < 1 << 63:
+            raise SpecError(f"seed must be from 0 to 2⁶³ − 1, got {self.seed}")
+        for name in ("epochs", "lr", "batch_targets", "targets", "window"):
+            if getattr(self, name) <= 0:
+                raise SpecError(f"{name} must be above 0, got {getattr(self, name)}")
+        for name in ("warmup", "overlap", "weight_decay", "clip", "stop_after", "patience", "checkpoint_minutes"):
+            if getattr(self, name) < 0:
+                raise SpecError(f"{name} must not be negative, got {getattr(self, name)}")
+        if not 0 <= self.average < 1:
+            raise SpecError(f"average must be in [0, 1), got {self.average}")
+        try:
+            parse_metric(self.metric)
+        except ValueError:
+            raise SpecError(f"metric '{self.metric}' is not like ndcg@10, hr@10 or mrr@10") from None
+
+
+def sort_options(
+    encoder: str, sizes_type: type[Any], options: dict[str, Any]
+) -> tuple[TrainingOptions, dict[str, Any], PrepareOptions]:
+    """Hand each option to the part it belongs to; an unknown one is refused with the nearest name."""
+    kinds = (TrainingOptions, sizes_type, PrepareOptions)
+    names = [{field.name: field.default for field in fields(kind)} for kind in kinds]
+    defaults = names[0] | names[1] | names[2]
+    check_names(encoder, options, defaults)
+    options = {name: _typed(name, value, defaults[name]) for name, value in options.items()}
+    training, sizes, prepared = ({key: options[key] for key in options if key in known} for known in names)
+    sizes.pop("window", None)  # follows from the training's
+    return TrainingOptions(**training), asdict(sizes_type(**sizes)), PrepareOptions(**prepared)
+
+
+def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse a name that is not known, with the nearest one that is."""
+    every = sorted(known)
+    for name in given:
+        if name not in every:
+            near = difflib.get_close_matches(name, every, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(every)}"
+            raise SpecError(f"{owner} has no option '{name}'; {hint}")
+
+
+def _typed(name: str, value: Any, default: Any) -> Any:
+    """The value in Python's own type; refused if it is not of its default's kind: a word for a number, say."""
+    made: Any
+    if isinstance(default, bool):
+        made, wanted = (value if isinstance(value, bool) else None), "true or false"
+    elif isinstance(default, int):
+        made, wanted = whole_number(value), "a whole number"
+    elif isinstance(default, float):
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        made, wanted = (float(value) if is_number else None), "a number"
+    elif isinstance(default, str):
+        made, wanted = (value if isinstance(value, str) else None), "text"
+    else:
+        return value
+    if made is None:
+        raise SpecError(f"{name} must be {wanted}, got {value!r}")
+    return made
