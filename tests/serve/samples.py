@@ -70,7 +70,8 @@ class Live:
         self.client = httpx2.Client(base_url=self.url, timeout=60)
 
     def ready(self) -> "Live":
-        httpx2.Client(transport=httpx2.HTTPTransport(retries=20)).get(f"{self.url}/ready").raise_for_status()
+        with httpx2.Client(transport=httpx2.HTTPTransport(retries=20), timeout=60) as client:
+            client.get(f"{self.url}/ready").raise_for_status()
         return self
 
     def end(self, how: str = "terminate") -> tuple[int, list[str]]:
