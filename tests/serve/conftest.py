@@ -13,6 +13,7 @@ from abaca.serve.events import Store
 from abaca.serve.meters import Meters
 from abaca.serve.service import Service
 
+from .databases import Cluster, pg_bin
 from .samples import Serve, Shop, make_shop
 
 
@@ -46,3 +47,14 @@ def make_client(
     meters = Meters()
     app = make_app(Service(models, observe=meters.batch), meters, store, examples, ServerOptions(**options))
     return TestClient(app, raise_server_exceptions=False)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server of the tests' own."""
+    programs = pg_bin()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed (apt-get install postgresql)")
+    made = Cluster(programs)
+    yield made
+    made.remove()

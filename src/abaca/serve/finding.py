@@ -10,6 +10,9 @@ from abaca.types import Id
 LOOKED_AT = 500
 """Of the items that match, this many of the most popular are put in order."""
 
+PASSED = 100_000
+"""Items with one of the words that are looked at for the others, so that no query takes long."""
+
 _END = "\n"
 
 
@@ -41,7 +44,9 @@ class Finder:
         found: list[int] = []
         longest = max(words, key=len)
         place = self._text.find(longest)
-        while place >= 0 and len(found) < LOOKED_AT:
+        for _ in range(PASSED):
+            if place < 0 or len(found) == LOOKED_AT:
+                break
             item = bisect_left(self._starts, place) - 1
             if all(word in self._names[item] for word in words):
                 found.append(item)
