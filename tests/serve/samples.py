@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,30 +54,40 @@ class Live:
     """`abaca serve` as a process of its own."""
 
     def __init__(self, *arguments: str | Path, **environment: str) -> None:
-        command = [sys.executable, "-W", "error::ResourceWarning", "-m", "abaca", "serve", "--port", "0"]
+        command = [sys.executable, "-m", "abaca", "serve", "--port", "0", *map(str, arguments)]
+        self.log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [*command, *map(str, arguments)],
+            command,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self.log,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         )
-        assert self.process.stdout is not None
-        first = self.process.stdout.readline()
+        first = self.line()
         if " at http" not in first:
-            said = self.process.communicate()[1]
-            raise AssertionError(f"the server did not start: {first}{said}")
-        self.url = first.split(" at ")[1].strip()
-        self.client = httpx2.Client(base_url=self.url, timeout=60)
+            self.process.communicate()
+            self.log.seek(0)
+            raise AssertionError(f"the server did not start: {first} {self.log.read()}")
+        self.url = first.split(" at ")[1]
+        self.client = httpx2.Client(base_url=self.url, timeout=120)
+
+    def line(self) -> str:
+        """The next line that it prints."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
 
     def ready(self) -> "Live":
-        with httpx2.Client(transport=httpx2.HTTPTransport(retries=20), timeout=60) as client:
+        with httpx2.Client(transport=httpx2.HTTPTransport(retries=20), timeout=120) as client:
             client.get(f"{self.url}/ready").raise_for_status()
         return self
 
     def end(self, how: str = "terminate") -> tuple[int, list[str]]:
-        """End it; its exit code and the lines of its log."""
-        self.client.close()
+        """End it, if it has not ended; its exit code and the lines of its log."""
         getattr(self.process, how)()
-        said = self.process.communicate(timeout=60)[1]
-        return self.process.returncode, said.splitlines()
+        self.process.communicate(timeout=120)
+        if self.log.closed:
+            return self.process.returncode, []
+        self.client.close()
+        with self.log:
+            self.log.seek(0)
+            return self.process.returncode, self.log.read().splitlines()

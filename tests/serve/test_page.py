@@ -31,6 +31,7 @@ def live(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield opened
@@ -42,7 +43,6 @@ def page(browser: Browser, live: Live) -> Iterator[Page]:
     """The page with the token given; nothing of it may fail on the way, and nothing may come from elsewhere."""
     context = browser.new_context(viewport={"width": 1200, "height": 900}, reduced_motion="reduce")
     context.set_default_timeout(60_000)
-    expect.set_options(timeout=60_000)
     opened = context.new_page()
     mistakes: list[str] = []
     asked: list[str] = []

@@ -1,7 +1,6 @@
 """The server's HTTP face."""
 
 import asyncio
-import difflib
 import hashlib
 import time
 import uuid
@@ -14,20 +13,19 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi import Path as InPath
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
-from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from abaca import __version__
 from abaca.data.catalogue import Catalogue
-from abaca.errors import BusyError, QueryError, UserError
+from abaca.errors import QueryError
 from abaca.serve import schemas
 from abaca.serve.batching import Batcher
 from abaca.serve.events import Event, Store
 from abaca.serve.finding import spelled
-from abaca.serve.guards import BodyLimit, Deadline, Gate, Recorder, problem
+from abaca.serve.guards import BodyLimit, Deadline, Gate, Recorder
 from abaca.serve.meters import CONTENT_TYPE, Meters
+from abaca.serve.problems import NO_STORE, add_errors
 from abaca.serve.schemas import FindQuery, UserQuery
 from abaca.serve.service import Loaded, Service
 
@@ -230,7 +228,7 @@ def make_app(
     )
     app.state.face = face
     _add_routes(app, face)
-    _add_errors(app)
+    add_errors(app)
     app.add_middleware(BodyLimit, most=options.body_bytes)
     app.add_middleware(Gate, token=options.token, admin_token=options.admin_token, admin_port=options.admin_port)
     app.add_middleware(Deadline, seconds=options.seconds)
@@ -265,67 +263,6 @@ def _add_routes(app: FastAPI, face: Face) -> None:
 def _refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {code: {"model": schemas.Problem, "content": content} for code in codes}
-
-
-NO_STORE = "this server remembers no events"
-HINTS = {
-    400: "send a JSON document; /docs shows what each endpoint takes",
-    404: "/docs lists what there is",
-    405: "/docs says which methods an address takes",
-    413: "send fewer histories or events at once",
-}
-
-
-def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if request.method == "POST" and kind != "application/json" and not kind.endswith("+json"):
-            return problem(415, f"the body's type is '{kind[:80]}'", "send the header Content-Type: application/json")
-        return _refused_value(error.errors()[0])
-
-    @app.exception_handler(StarletteHTTPException)
-    async def refused(request: Request, error: StarletteHTTPException) -> Response:
-        hint = HINTS.get(error.status_code, HINTS[400])
-        if error.detail == NO_STORE:
-            hint = "start it with --store, a SQLite file or postgresql://…"
-        return problem(error.status_code, _clean(str(error.detail)), hint, dict(error.headers or {}))
-
-    @app.exception_handler(BusyError)
-    async def busy(request: Request, error: BusyError) -> Response:
-        return problem(503, str(error), "try again in a moment", {"retry-after": "1"})
-
-    @app.exception_handler(UserError)
-    async def mistaken(request: Request, error: UserError) -> Response:
-        code = 422 if isinstance(error, QueryError) else 409
-        return problem(code, _clean(str(error)), "GET /model lists the models that serve now")
-
-
-FIELDS = sorted({*schemas.Ask.model_fields, *schemas.Events.model_fields, *schemas.Event.model_fields})
-SAID = {
-    "extra_forbidden": "there is no such field",
-    "missing": "it must be given",
-    "string_pattern_mismatch": "it must not hold a null character",
-    "json_invalid": "the body is not JSON",
-}
-
-
-def _refused_value(error: dict[str, Any]) -> Response:
-    """Which value was refused, why, and what to do."""
-    parts = [str(part)[:80] for part in error["loc"] if part not in ("body", "query", "path")]
-    is_id = bool(parts) and parts[-1] in ("constrained-int", "constrained-str")
-    where = ".".join(parts[:-1] if is_id else parts)
-    said = "an id is text or a whole number, as the log spells it" if is_id else SAID.get(error["type"], error["msg"])
-    if error["type"] == "json_invalid":
-        return problem(400, f"{said}: {error['ctx']['error']} at {where}", HINTS[400])
-    near = difflib.get_close_matches(where, FIELDS, n=1) if error["type"] == "extra_forbidden" else []
-    hint = f"did you mean {near[0]}?" if near else "/docs shows what each endpoint takes"
-    return problem(422, _clean(f"{where}: {said}" if where else said), hint)
-
-
-def _clean(text: str) -> str:
-    """Text that can be sent: half characters, as JSON can spell them, are replaced."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _item(catalogue: Catalogue, item: int) -> dict[str, Any]:

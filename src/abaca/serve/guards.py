@@ -6,13 +6,13 @@ import json
 import logging
 import time
 import uuid
-from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from abaca.serve.meters import Meters
+from abaca.serve.problems import problem
 
 access = logging.getLogger("abaca.serve.access")
 
@@ -26,18 +26,6 @@ HEADERS = [
     (b"referrer-policy", b"no-referrer"),
     (b"content-security-policy", POLICY.encode()),
 ]
-
-
-def problem(status: int, detail: str, hint: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """An error as people and programs can read it."""
-    body = {
-        "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-        "hint": hint,
-    }
-    return JSONResponse(body, status, headers, media_type="application/problem+json")
 
 
 class Recorder:

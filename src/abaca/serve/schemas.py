@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from abaca.recommendation import Policy, Recommendations
 from abaca.types import Id
@@ -16,13 +16,23 @@ LONGEST_ID = 512
 
 Repeats = Literal["auto", "exclude", "only"]
 
-_Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
-_Text = Annotated[str, Field(strict=True, max_length=LONGEST_ID, pattern=r"^[^\x00]*$")]
-ItemId = _Integer | _Text
-UserId = _Integer | Annotated[_Text, Field(min_length=1)]
-Ids = Annotated[list[ItemId], Field(max_length=MOST_IDS, fail_fast=True)]
 
-N = Annotated[int, Field(ge=1, le=MOST_N, description="How many items.")]
+def _whole(value: Any) -> Any:
+    """JSON knows one kind of number: 3.0 is 3."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+def _all_whole(values: Any) -> Any:
+    return [_whole(value) for value in values] if isinstance(values, list) else values
+
+
+_Text = Annotated[str, Field(strict=True, max_length=LONGEST_ID, pattern=r"^[^\x00]*$")]
+_Id = Annotated[int, Field(strict=True)] | _Text
+ItemId = Annotated[_Id, BeforeValidator(_whole)]
+UserId = Annotated[Annotated[int, Field(strict=True)] | Annotated[_Text, Field(min_length=1)], BeforeValidator(_whole)]
+Ids = Annotated[list[_Id], Field(max_length=MOST_IDS, fail_fast=True), BeforeValidator(_all_whole)]
+
+N = Annotated[int, Field(ge=1, le=MOST_N, description="How many items."), BeforeValidator(_whole)]
 RepeatsField = Annotated[
     Repeats, Field(description="auto: as learned; exclude: no item of the history; only: nothing else.")
 ]
@@ -172,6 +182,10 @@ class Answer(BaseModel):
     repeat_probability: Annotated[
         float | None, Field(description="Predicted probability that the next item is one of the history.")
     ]
+    estimated: Annotated[
+        bool,
+        Field(description="Whether probabilities are estimates, since a search index does not look at every item."),
+    ]
 
 
 class Answers(BaseModel):
@@ -269,7 +283,7 @@ class Problem(BaseModel):
 
 def answer(found: Recommendations) -> dict[str, Any]:
     """One answer as plain values; an item's name is its title."""
-    document = found.to_json()
+    document = {"estimated": False, **found.to_json()}
     for item in document["items"]:
         item["title"] = item.pop("name")
     return document
