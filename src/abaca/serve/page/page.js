@@ -251,22 +251,22 @@ function draw(answers) {
 }
 
 function card(model, answer, longest) {
-  const rows = answer.items.map((item, place) => row(item, place, longest));
+  const rows = answer.items.map((item, place) => row(item, place, longest, answer.estimated));
   const element = make("article", { class: "card model", "aria-label": `Model ${model.name}` });
   element.dataset.model = state.models.indexOf(model);
   element.append(make("h2", {}, model.name), make("p", { class: "spec" }, `${model.encoder} · ${model.output}`));
-  if (answer.repeat_probability !== null) element.append(share(answer.repeat_probability));
+  if (answer.repeat_probability !== null) element.append(share(answer.repeat_probability, answer.estimated));
   for (const text of notes(answer, model)) element.append(make("p", { class: "note" }, text));
   element.append(make("ol", { "aria-label": "Best first" }, ...rows));
   return element;
 }
 
-function share(probability) {
+function share(probability, estimated) {
   const fill = make("i");
   fill.style.width = `${probability * 100}%`;
   return make(
     "div", { class: "share" },
-    make("b", {}, percent(probability)),
+    make("b", {}, percent(probability, estimated)),
     make("span", {}, "of the probability goes to items of the history: to copying"),
     make("div", { class: "meter", "aria-hidden": "true" }, fill),
   );
@@ -284,7 +284,7 @@ function notes(answer, model) {
   return said;
 }
 
-function row(item, place, longest) {
+function row(item, place, longest, estimated) {
   const fill = make("i");
   fill.style.width = `${((item.probability ?? 0) / longest) * 100}%`;
   const why = item.reason.split(/[:·]\s*/).at(-1);
@@ -292,7 +292,7 @@ function row(item, place, longest) {
     "button", { type: "button", title: "Add to the history" },
     make("span", { class: "place" }, `${place + 1}`),
     make("span", { class: "name" }, item.title, item.repeat ? "\u00a0↻" : ""),
-    make("span", { class: "chance" }, item.probability === null ? "" : percent(item.probability)),
+    make("span", { class: "chance" }, item.probability === null ? "" : percent(item.probability, estimated)),
     make("span", { class: "bar", "aria-hidden": "true" }, fill),
     make("span", { class: "why" }, make("b", {}, REASONS[item.partition]), item.repeat ? ` · ${why}` : ""),
   );
@@ -317,9 +317,11 @@ function drawBoth(answers) {
   byId("both").textContent = other ? `${[...one].filter((id) => other.has(id)).length} items are on both lists` : "";
 }
 
-function percent(share) {
-  if (share > 0 && share < 0.0001) return "< 0.01 %";
-  return `${(share * 100).toFixed(share < 0.01 ? 2 : share < 0.9995 ? 1 : 0)} %`;
+/** A probability for people; one that a search index estimated is marked. */
+function percent(share, estimated) {
+  const about = estimated ? "≈ " : "";
+  if (share > 0 && share < 0.0001) return `${about}< 0.01 %`;
+  return `${about}${(share * 100).toFixed(share < 0.01 ? 2 : share < 0.9995 ? 1 : 0)} %`;
 }
 
 // ---------------------------------------------------------------- what moved
