@@ -14,6 +14,8 @@ import httpx2
 import pytest
 
 import abaca
+from abaca.cli.serve import command
+from abaca.errors import UserError
 
 from .samples import Live, Shop
 
@@ -96,17 +98,24 @@ def test_what_cannot_be_served_is_refused_with_one_message(folder: Path, tmp_pat
         ([folder, "--token-file", short], "at least 16"),
         ([folder, "--store", "mysql://x"], "--store cannot be 'mysql://…'"),
     ):
-        command = [sys.executable, "-m", "abaca", "serve", *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        program = [sys.executable, "-m", "abaca", "serve", *map(str, arguments)]
+        done = subprocess.run(program, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert done.stdout == ""
         assert said in " ".join(done.stderr.split())
         assert "Traceback" not in done.stderr
 
 
+def test_without_the_extra_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "abaca.serve.server", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(UserError, match=r"needs the package uvicorn; pip install 'abaca\[serve\]'"):
+        command([folder])
+
+
 def test_a_port_that_is_taken_is_refused(live: Live, folder: Path) -> None:
     port = live.url.rsplit(":", 1)[1]
-    command = [sys.executable, "-m", "abaca", "serve", str(folder), "--port", port]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    program = [sys.executable, "-m", "abaca", "serve", str(folder), "--port", port]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert f"cannot listen at 127.0.0.1 port {port}" in " ".join(done.stderr.split())

@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
+import fastapi_offline
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi import Path as InPath
 from fastapi.responses import JSONResponse
@@ -201,7 +202,7 @@ class Face:
 def page_files() -> dict[str, tuple[bytes, str]]:
     """The page's files and Swagger's by name, each with a tag that changes when it does."""
     own = [file for file in files("abaca.serve").joinpath("page").iterdir() if Path(file.name).suffix in TYPES]
-    static = files("fastapi_offline").joinpath("static")
+    static = files(fastapi_offline).joinpath("static")
     swagger = [static.joinpath(name) for name in ("swagger-ui-bundle.js", "swagger-ui.css")]
     content = {file.name: file.read_bytes() for file in [*own, *swagger]}
     return {name: (data, f'"{hashlib.sha256(data).hexdigest()[:16]}"') for name, data in content.items()}
