@@ -43,11 +43,7 @@ class Batcher(Generic[Job, Result]):
                 raise BusyError(f"{len(self._waiting)} histories or events wait already")
             self._waiting.extend(zip(jobs, futures, strict=True))
             self._wake.notify()
-        try:
-            return [await future for future in futures]
-        finally:
-            for future in futures:
-                future.cancel()  # those that were answered stay so; others need no answer any more
+        return await asyncio.gather(*futures)  # whoever gives up cancels them: they need no answer any more
 
     def close(self) -> None:
         """Finish what waits, then end the thread."""
