@@ -18,12 +18,20 @@ ROWS: list[set[str]] = [
     {"metrics"},
     {"checkpoint", "ranking", "baselines", "evaluation", "training", "recommendation", "options"},
     {"recommender"},
-    {"study"},
+    {"study", "serve"},
     {"cli"},
 ]
 """The rows of the table, top to bottom. A room may import what stands above it, and within a row without a circle."""
 
-NEVER = {("nn", "data"), ("errors", "types"), ("types", "errors"), ("metrics", "data"), ("metrics", "nn")}
+NEVER = {
+    ("nn", "data"),
+    ("errors", "types"),
+    ("types", "errors"),
+    ("metrics", "data"),
+    ("metrics", "nn"),
+    ("study", "serve"),
+    ("serve", "study"),
+}
 """What the table forbids although it stands above or beside."""
 
 FACE = {"__init__", "__main__"}

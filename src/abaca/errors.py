@@ -1,18 +1,24 @@
 """What can go wrong, and whose mistake it is.
 
 AbacaError                 every error the library raises on purpose
+├── BusyError              the server cannot answer now, but may soon
 └── UserError              the user's mistake: one message that says what, where and what to do
     ├── LogError           the interaction log (file, line, cure)
     ├── SpecError          an encoder, output layer or option that makes no sense
     ├── SequencesError     a prepared folder that is missing, damaged or of another version
     ├── TrainingError      training that cannot go on as it was set up
     ├── ModelError         a model directory that is missing, damaged or of another version
+    ├── StoreError         a store of events that cannot be opened or is of another version
     └── QueryError         a question a model cannot answer
 """
 
 
 class AbacaError(Exception):
     """Every error the library raises on purpose."""
+
+
+class BusyError(AbacaError):
+    """The server cannot answer now: too much waits, or its store is away."""
 
 
 class UserError(AbacaError):
@@ -40,6 +46,10 @@ class TrainingError(UserError):
 
 class ModelError(UserError):
     """A model directory that is missing, damaged or of another version."""
+
+
+class StoreError(UserError):
+    """A store of events that cannot be opened or is of another version."""
 
 
 class QueryError(UserError):

@@ -50,6 +50,7 @@ def test_it_says_how_to_go_on(ran: tuple[Path, Result]) -> None:
     to, result = ran
     assert str(to / "report.html") in result.stdout
     assert f"abaca recommend {to / 'cpr'} " in result.stdout
+    assert f"abaca serve {to / 'cpr'} {to / 'softmax'} --examples {to / 'sequences'}" in result.stdout
 
 
 def test_it_writes_models_that_recommend_and_a_report(ran: tuple[Path, Result]) -> None:

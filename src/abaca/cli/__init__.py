@@ -51,16 +51,17 @@ def abaca(
     [bold]abaca train[/] LOG MODEL          learn from it
     [bold]abaca evaluate[/] MODEL LOG       honest numbers, repeats and new items apart
     [bold]abaca recommend[/] MODEL ID ID …  what comes next
+    [bold]abaca serve[/] MODEL              the same over HTTP, with a page
     """
 
 
 def main() -> None:
     """Run a command; 2 for the user's mistake, with one message, 1 for ours."""
-    from abaca.cli import demo, evaluate, inspect, prepare, recommend, train
+    from abaca.cli import demo, evaluate, inspect, prepare, recommend, serve, train
     from abaca.cli.show import errors_to
     from abaca.errors import UserError
 
-    for module in (demo, inspect, prepare, train, evaluate, recommend):
+    for module in (demo, inspect, prepare, train, evaluate, recommend, serve):
         module.add_to(app)
     try:
         app()

@@ -67,8 +67,10 @@ def command(
     _write(found, to)
     out.print(f"\nDone in {show.duration(time.perf_counter() - began)}. Go on:", soft_wrap=True)
     out.print(f"  open {to / 'report.html'}", markup=False, soft_wrap=True)
-    for line in next_commands(str(to / "cpr"), sequences):
+    page = f"abaca serve {to / 'cpr'} {to / 'softmax'} --examples {to / 'sequences'}"
+    for line in [*next_commands(str(to / "cpr"), sequences), page]:
         out.print(f"  {line}", markup=False, soft_wrap=True)
+    out.print("The last one shows both models side by side at http://127.0.0.1:8000", soft_wrap=True)
 
 
 @contextmanager

@@ -1,0 +1,324 @@
+"""What the server costs and stands: throughput with and without batching, CPU per request, latency, a long run.
+
+    python benchmarks/serve.py --json serve.json                    # short
+    python benchmarks/serve.py --seconds 30 --minutes 10 --store postgresql://… --restart 'pg_ctl …' --json serve.json
+
+Two servers run side by side, one that batches and one that does not, and are loaded in turn, several times over, with
+single requests from a client in this process. CPU time is that of the server's process. `inside` is `recommend` called
+in this process on the same histories, `empty` is GET /health. The long run sends at half of the saturating load, with
+reloads every 20 seconds, events when there is a store, and one restart of its database half-way through.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from loss import commit, processor
+
+import abaca
+from abaca.checkpoint import Saved, save_model
+from abaca.data.catalogue import Catalogue
+from abaca.data.prepare import PrepareOptions
+from abaca.nn.model import make_model
+from abaca.training import TrainingOptions
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is measured."""
+
+    items: int = 50_000
+    history: int = 50
+    clients: int = 32
+    seconds: float = 5.0
+    rounds: int = 3
+    minutes: float = 0.0
+
+
+def write_model(folder: Path, size: Size) -> None:
+    """SASRec with CPR:100+Mi and random weights: what it answers is of no use, what it costs is the same."""
+    torch.manual_seed(0)
+    output, sizes = "softmax+CPR:100+Mi", {"window": size.history}
+    model = make_model("sasrec", output, size.items, **sizes).eval()
+    catalogue = Catalogue(list(range(size.items)), None, {"title": [f"Item {item}" for item in range(size.items)]})
+    training = {
+        "encoder_options": sizes, "options": asdict(TrainingOptions(window=size.history)), "everything": False,
+        "fingerprint": "random", "best": None, "best_epoch": None, "records": [], "split": {},
+        "prepared": asdict(PrepareOptions()),
+    }  # fmt: skip
+    save_model(folder, Saved(model, "sasrec", output, sizes, catalogue, training))
+
+
+def histories(size: Size, many: int = 500) -> list[list[int]]:
+    """Histories with repeats, some items often."""
+    rng = random.Random(0)
+    return [[int(rng.random() ** 3 * size.items) for _ in range(size.history)] for _ in range(many)]
+
+
+@dataclass
+class Server:
+    """A server process and its address."""
+
+    process: subprocess.Popen[str]
+    port: int
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds it has used."""
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
+
+    @property
+    def resident(self) -> int:
+        """Bytes of memory it holds."""
+        return int(psutil.Process(self.process.pid).memory_info().rss)
+
+
+@contextmanager
+def served(model: Path, *options: str) -> Iterator[Server]:
+    command = [sys.executable, "-m", "abaca", "serve", str(model), "--port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        yield Server(process, int(process.stdout.readline().strip().rsplit(":", 1)[1]))
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def message(method: str, path: str, body: Any = None) -> bytes:
+    """A request, ready to send."""
+    content = b"" if body is None else json.dumps(body).encode()
+    head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n"
+    return f"{head}content-type: application/json\r\n\r\n".encode() + content
+
+
+@dataclass
+class Load:
+    """What came of some requests."""
+
+    latencies: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    cpu: float = 0.0
+
+    @property
+    def done(self) -> int:
+        return len(self.latencies)
+
+    def quantile(self, share: float) -> float:
+        return sorted(self.latencies)[min(int(share * self.done), self.done - 1)]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "requests": self.done,
+            "failures": len(self.failures),
+            "kinds_of_failure": sorted(set(self.failures)),
+            "per_second": self.done / self.seconds,
+            "cpu_ms": 1000 * self.cpu / max(self.done, 1),
+            "p50_ms": 1000 * self.quantile(0.5),
+            "p99_ms": 1000 * self.quantile(0.99),
+        }
+
+
+class Connection:
+    """One client that keeps its connection."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, request: bytes, load: Load) -> None:
+        began = time.perf_counter()
+        try:
+            if self.streams is None:
+                self.streams = await asyncio.open_connection("127.0.0.1", self.port)
+            reader, writer = self.streams
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+            await reader.readexactly(length)
+            status = head.split(b" ", 2)[1].decode()
+        except (OSError, asyncio.IncompleteReadError) as error:
+            status, self.streams = type(error).__name__, None
+        if status == "200":
+            load.latencies.append(time.perf_counter() - began)
+        else:
+            load.failures.append(status)
+
+    def close(self) -> None:
+        if self.streams is not None:
+            self.streams[1].close()
+
+
+async def saturate(server: Server, requests: list[bytes], clients: int, seconds: float) -> Load:
+    """Clients that ask again as soon as they are answered."""
+    load, until = Load(), time.perf_counter() + seconds
+
+    async def client(number: int) -> None:
+        connection, place = Connection(server.port), number
+        while time.perf_counter() < until:
+            await connection.ask(requests[place % len(requests)], load)
+            place += clients
+        connection.close()
+
+    return await timed(server, load, lambda: asyncio.gather(*(client(number) for number in range(clients))))
+
+
+async def arrive(server: Server, requests: list[bytes], rate: float, seconds: float) -> Load:
+    """Requests that come at random moments, whether or not earlier ones were answered."""
+    load, free, rng = Load(), [], random.Random(0)
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def one(request: bytes) -> None:
+        connection = free.pop() if free else Connection(server.port)
+        await connection.ask(request, load)
+        free.append(connection)
+
+    async def all_of_them() -> None:
+        due = began = time.perf_counter()
+        while due < began + seconds:
+            due += rng.expovariate(rate)
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            task = asyncio.create_task(one(rng.choice(requests)))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        await asyncio.gather(*tasks)
+
+    found = await timed(server, load, all_of_them)
+    for connection in free:
+        connection.close()
+    return found
+
+
+async def timed(server: Server, load: Load, work: Callable[[], Awaitable[Any]]) -> Load:
+    began, cpu = time.perf_counter(), server.cpu
+    await work()
+    load.seconds, load.cpu = time.perf_counter() - began, server.cpu - cpu
+    return load
+
+
+def inside(model: Path, asked: list[list[int]], seconds: float) -> float:
+    """CPU seconds of one `recommend` in this process."""
+    recommender = abaca.load(model)
+    recommender.recommend(asked[0], 10)
+    began, count = time.process_time(), 0
+    while time.process_time() < began + seconds:
+        recommender.recommend(asked[count % len(asked)], 10)
+        count += 1
+    return (time.process_time() - began) / count
+
+
+def compare(model: Path, size: Size) -> dict[str, Any]:
+    """Both servers in turn; then latency at half of what the batching one can do."""
+    asked = histories(size)
+    requests = [message("POST", "/recommend", {"history": history}) for history in asked]
+    rounds: list[dict[str, Any]] = []
+    with ExitStack() as opened:
+        servers = {name: opened.enter_context(served(model, "--batch", batch)) for name, batch in BATCHES.items()}
+        for server in servers.values():
+            asyncio.run(saturate(server, requests, size.clients, 1))
+        for _ in range(size.rounds):
+            found: dict[str, Any] = {
+                name: asyncio.run(saturate(server, requests, size.clients, size.seconds)).to_json()
+                for name, server in servers.items()
+            }
+            alone = asyncio.run(saturate(servers["single"], requests, 1, size.seconds)).to_json()
+            empty = asyncio.run(saturate(servers["single"], [message("GET", "/health")], 1, size.seconds / 2)).to_json()
+            rounds.append({**found, "alone": alone, "empty": empty, "inside_cpu_ms": 1000 * inside(model, asked, 1)})
+        most = statistics.median(one["batched"]["per_second"] for one in rounds)
+        half = asyncio.run(arrive(servers["batched"], requests, most / 2, 2 * size.seconds)).to_json()
+    return {"rounds": rounds, "half_load": half, "claims": claims(rounds, half)}
+
+
+BATCHES = {"batched": "64", "single": "1"}
+
+
+def claims(rounds: list[dict[str, Any]], half: dict[str, Any]) -> dict[str, float]:
+    """Ratios within each round, and their medians."""
+    return {
+        "throughput_of_batching": statistics.median(
+            one["batched"]["per_second"] / one["single"]["per_second"] for one in rounds
+        ),
+        "cpu_of_batching": statistics.median(one["batched"]["cpu_ms"] / one["single"]["cpu_ms"] for one in rounds),
+        "cpu_to_inside_plus_empty": statistics.median(
+            one["single"]["cpu_ms"] / (one["inside_cpu_ms"] + one["empty"]["cpu_ms"]) for one in rounds
+        ),
+        "p99_to_p50_at_half_load": half["p99_ms"] / half["p50_ms"],
+    }
+
+
+def endure(model: Path, size: Size, rate: float, store: str | None, restart: str | None) -> dict[str, Any]:
+    """The long run: reloads every 20 seconds, a restart of the database half-way; memory each ten seconds."""
+    asked = histories(size)
+    requests = [message("POST", "/recommend", {"history": history}) for history in asked]
+    if store:
+        event = [{"user": "u", "item": 1}]
+        requests += [message("POST", "/events", {"events": event}) for _ in range(len(requests) // 10)]
+        requests += [message("GET", "/users/u/recommendations") for _ in range(len(requests) // 10)]
+    seconds = size.minutes * 60
+    with served(model, *(["--store", store] if store else [])) as server:
+
+        async def both() -> tuple[Load, list[int]]:
+            load = asyncio.create_task(arrive(server, requests, rate, seconds))
+            memory, began, restarted = [], time.perf_counter(), restart is None
+            while not load.done():
+                await asyncio.sleep(10)
+                memory.append(server.resident)
+                if len(memory) % 2 == 0:
+                    server.process.send_signal(signal.SIGHUP)
+                if not restarted and time.perf_counter() - began > seconds / 2:
+                    restarted = True
+                    assert restart is not None
+                    await asyncio.to_thread(subprocess.run, restart, shell=True, check=True)
+            return load.result(), memory
+
+        load, memory = asyncio.run(both())
+    return {"rate": rate, "seconds": seconds, **load.to_json(), "resident_mib": [size >> 20 for size in memory]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    for key, value in asdict(Size()).items():
+        parser.add_argument(f"--{key}", type=type(value), default=value)
+    parser.add_argument("--store", help="where the long run keeps events")
+    parser.add_argument("--restart", help="a command that restarts the store's database")
+    parser.add_argument("--json", help="write the results to this file")
+    arguments = parser.parse_args()
+    size = Size(**{key: getattr(arguments, key) for key in asdict(Size())})
+    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "model"
+        write_model(model, size)
+        results: dict[str, Any] = {
+            "size": asdict(size), "torch": torch.__version__, "processor": processor(), "commit": commit(),
+            "load_before": os.getloadavg(),
+        }  # fmt: skip
+        results |= compare(model, size)
+        if size.minutes:
+            rate = statistics.median(one["batched"]["per_second"] for one in results["rounds"]) / 2
+            results["long_run"] = endure(model, size, rate, arguments.store, arguments.restart)
+    text = json.dumps(results, indent=1)
+    if arguments.json:
+        Path(arguments.json).write_text(text + "\n", encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

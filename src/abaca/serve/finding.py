@@ -1,0 +1,66 @@
+"""Finding items by id or title, as a person types."""
+
+import re
+from bisect import bisect_left
+from itertools import accumulate
+
+from abaca.data.catalogue import Catalogue
+from abaca.types import Id
+
+LOOKED_AT = 500
+"""Of the items that match, this many of the most popular are put in order."""
+
+PASSED = 100_000
+"""Items with one of the words that are looked at for the others, so that no query takes long."""
+
+_END = "\n"
+
+
+class Finder:
+    """Searches ids and titles; items are numbered by popularity, so the first matches are the most popular ones."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self._names = [self._name(item) for item in range(catalogue.size)]
+        self._text = _END + _END.join(self._names) + _END
+        self._starts = list(accumulate((len(name) + len(_END) for name in self._names), initial=0))
+
+    def find(self, query: str, n: int) -> list[int]:
+        """The n that fit best: the item with this id, titles that are or begin so, words that begin so, any other."""
+        words = query.casefold().split()
+        if not words:
+            return list(range(min(n, self.catalogue.size)))
+        same = self.catalogue.index(spelled(self.catalogue, query.strip()))
+        exact = [same] if same is not None and same < self.catalogue.size else []
+        matches = sorted(self._matches(words), key=lambda item: self._fit(item, words))
+        return list(dict.fromkeys([*exact, *matches]))[:n]
+
+    def _name(self, item: int) -> str:
+        id, title = str(self.catalogue.ids[item]), self.catalogue.name(item)
+        return " ".join((title if title == id else f"{title} {id}").casefold().split())
+
+    def _matches(self, words: list[str]) -> list[int]:
+        """The most popular items whose text has every word."""
+        found: list[int] = []
+        longest = max(words, key=len)
+        place = self._text.find(longest)
+        for _ in range(PASSED):
+            if place < 0 or len(found) == LOOKED_AT:
+                break
+            item = bisect_left(self._starts, place) - 1
+            if all(word in self._names[item] for word in words):
+                found.append(item)
+            place = self._text.find(longest, self._starts[item + 1])
+        return found
+
+    def _fit(self, item: int, words: list[str]) -> int:
+        name, whole = f" {self._names[item]} ", " ".join(words)
+        if name.startswith(f" {whole}"):
+            return 0 if name.startswith(f" {whole} ") else 1
+        return 2 if all(f" {word}" in name for word in words) else 3
+
+
+def spelled(catalogue: Catalogue, text: str) -> Id:
+    """The id that text stands for: where the catalogue's ids are integers, text that spells one is that integer."""
+    integers = bool(catalogue.ids) and isinstance(catalogue.ids[0], int)
+    return int(text) if integers and re.fullmatch(r"-?[0-9]{1,19}", text) else text

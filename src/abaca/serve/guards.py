@@ -1,0 +1,190 @@
+"""What stands before every endpoint: a record of each request, a deadline, the token, a limit of size."""
+
+import asyncio
+import hmac
+import json
+import logging
+import time
+import uuid
+
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from abaca.serve.meters import Meters
+from abaca.serve.problems import problem
+
+access = logging.getLogger("abaca.serve.access")
+
+RELOAD = "/model/reload"
+OPEN = ("/", "/health", "/ready", "/docs", "/openapi.json")
+"""What needs no token: nothing of the data is there."""
+
+POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", POLICY.encode()),
+]
+
+
+class Recorder:
+    """Counts and logs each request, one JSON line each, and gives it an id that errors repeat."""
+
+    def __init__(self, app: ASGIApp, meters: Meters) -> None:
+        self.app, self.meters = app, meters
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        began, status, sent = time.perf_counter(), 0, 0
+        request_id = uuid.uuid4().hex
+
+        async def record(message: Message) -> None:
+            nonlocal status, sent
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                named = (b"x-request-id", request_id.encode())
+                message = {**message, "headers": [*message.get("headers", []), *HEADERS, named]}
+            sent += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self.app(scope, receive, record)
+        except Exception:
+            logging.getLogger(__name__).exception("request %s failed", request_id)
+            answer = problem(500, "this is a mistake of the server's, not yours", f"its log has {request_id}")
+            if not status:
+                await answer(scope, receive, record)
+        finally:
+            seconds = time.perf_counter() - began
+            self._note(scope, {"status": status or 499, "bytes": sent, "request_id": request_id}, seconds)
+        return None
+
+    def _note(self, scope: Scope, facts: dict[str, int | str], seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", None)
+        self.meters.request(scope["method"], route, int(facts["status"]), seconds)
+        where = {"route": route} if route else {"path": scope["path"][:200]}
+        client = (scope.get("client") or ("",))[0]
+        entry = {"method": scope["method"], **where, **facts, "ms": round(seconds * 1000, 2), "client": client}
+        access.info("request", extra={"entry": entry})
+
+
+class Deadline:
+    """Answers 503 where an answer takes too long; reloading may take as long as it takes."""
+
+    def __init__(self, app: ASGIApp, seconds: float) -> None:
+        self.app, self.seconds = app, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] == RELOAD:
+            return await self.app(scope, receive, send)
+        started = False
+
+        async def watch(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            async with asyncio.timeout(self.seconds):
+                await self.app(scope, receive, watch)
+        except TimeoutError:
+            if started:
+                raise
+            late = f"no answer within {self.seconds:g} s"
+            hint = "try again; send fewer histories at once or send the body faster"
+            await problem(503, late, hint, {"retry-after": "1"})(scope, receive, send)
+        return None
+
+
+class Gate:
+    """Lets in who has the token; reloading has a token or a port of its own."""
+
+    def __init__(self, app: ASGIApp, token: str | None, admin_token: str | None, admin_port: int | None) -> None:
+        self.app, self.token = app, token
+        self.admin_token, self.admin_port = admin_token, admin_port
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        await (refusal or self.app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> JSONResponse | None:
+        path = scope["path"]
+        if path == RELOAD:
+            return self._reload_refusal(scope)
+        if self.token is None or path in OPEN or path.startswith("/static/") or _bears(scope, self.token):
+            return None
+        hint = "send the header Authorization: Bearer TOKEN"
+        return problem(401, "this server asks for a token", hint, {"www-authenticate": "Bearer"})
+
+    def _reload_refusal(self, scope: Scope) -> JSONResponse | None:
+        if self.admin_token is not None:
+            if _bears(scope, self.admin_token):
+                return None
+            hint = "send the header Authorization: Bearer ADMIN-TOKEN"
+            return problem(401, "reloading asks for the admin token", hint, {"www-authenticate": "Bearer"})
+        if self.admin_port is not None and scope["server"] and scope["server"][1] == self.admin_port:
+            return None
+        hint = "send SIGHUP to the server, or start it with --admin-port or an admin token"
+        return problem(403, "models cannot be reloaded from here", hint)
+
+
+class BodyLimit:
+    """Refuses a body that is too large, whatever its header says."""
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self.app, self.most = app, most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if declared.isdigit() and int(declared) > self.most:
+            return await self._refusal()(scope, receive, send)
+        return await self.app(scope, _counted(receive, self.most), send)
+
+    def _refusal(self) -> JSONResponse:
+        return problem(413, *too_large(self.most))
+
+
+def too_large(most: int) -> tuple[str, str]:
+    """What to say about a body over the limit."""
+    return f"the body has more than {most:,} bytes", "send fewer histories or events at once"
+
+
+def _counted(receive: Receive, most: int) -> Receive:
+    taken = 0
+
+    async def take() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > most:
+            raise HTTPException(413, too_large(most)[0])
+        return message
+
+    return take
+
+
+def _bears(scope: Scope, token: str) -> bool:
+    """Whether a request has the token, found out in a time that says nothing about it."""
+    given = dict(scope["headers"]).get(b"authorization", b"")
+    kind, _, value = given.partition(b" ")
+    return kind.lower() == b"bearer" and hmac.compare_digest(value.strip(), token.encode())
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per line, with the fields of a request where it is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "entry", {}),
+        }
+        if record.exc_info:
+            entry["error"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False, default=str)

@@ -1,0 +1,86 @@
+"""Errors as people and programs can read them: what went wrong and what to do, after RFC 9457."""
+
+import difflib
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from abaca.errors import BusyError, QueryError, UserError
+from abaca.serve import schemas
+
+NO_STORE = "this server remembers no events"
+HINTS = {
+    400: "send a JSON document; /docs shows what each endpoint takes",
+    404: "/docs lists what there is",
+    405: "/docs says which methods an address takes",
+    413: "send fewer histories or events at once",
+}
+FIELDS = sorted({*schemas.Ask.model_fields, *schemas.Events.model_fields, *schemas.Event.model_fields})
+AN_ID = f"an id is a whole number, or text of at most {schemas.LONGEST_ID} characters without a null character"
+SAID = {
+    "extra_forbidden": "there is no such field",
+    "missing": "it must be given",
+    "string_pattern_mismatch": "it must not hold a null character",
+    "json_invalid": "the body is not JSON",
+}
+
+
+def problem(status: int, detail: str, hint: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """An error as people and programs can read it."""
+    body = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "hint": hint,
+    }
+    return JSONResponse(body, status, headers, media_type="application/problem+json")
+
+
+def add_errors(app: FastAPI) -> None:
+    """Answer every error as a problem."""
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if request.method == "POST" and kind != "application/json" and not kind.endswith("+json"):
+            return problem(415, f"the body's type is '{kind[:80]}'", "send the header Content-Type: application/json")
+        return _refused_value(error.errors()[0])
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        hint = HINTS.get(error.status_code, HINTS[400])
+        if error.detail == NO_STORE:
+            hint = "start it with --store, a SQLite file or postgresql://…"
+        return problem(error.status_code, _clean(str(error.detail)), hint, dict(error.headers or {}))
+
+    @app.exception_handler(BusyError)
+    async def busy(request: Request, error: BusyError) -> Response:
+        return problem(503, str(error), "try again in a moment", {"retry-after": "1"})
+
+    @app.exception_handler(UserError)
+    async def mistaken(request: Request, error: UserError) -> Response:
+        code = 422 if isinstance(error, QueryError) else 409
+        return problem(code, _clean(str(error)), "GET /model lists the models that serve now")
+
+
+def _refused_value(error: dict[str, Any]) -> Response:
+    """Which value was refused, why, and what to do."""
+    parts = [str(part)[:80] for part in error["loc"] if part not in ("body", "query", "path")]
+    is_id = bool(parts) and parts[-1] in ("int", "constrained-str")
+    where = ".".join(parts[:-1] if is_id else parts)
+    said = AN_ID if is_id else SAID.get(error["type"], error["msg"])
+    if error["type"] == "json_invalid":
+        return problem(400, f"{said}: {error['ctx']['error']} at {where}", HINTS[400])
+    near = difflib.get_close_matches(where, FIELDS, n=1) if error["type"] == "extra_forbidden" else []
+    hint = f"did you mean {near[0]}?" if near else "/docs shows what each endpoint takes"
+    return problem(422, _clean(f"{where}: {said}" if where else said), hint)
+
+
+def _clean(text: str) -> str:
+    """Text that can be sent: half characters, as JSON can spell them, are replaced."""
+    return text.encode("utf-8", "replace").decode("utf-8")

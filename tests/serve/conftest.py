@@ -1,0 +1,60 @@
+"""Two small models with titles, and a server in this process."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from abaca.serve.app import ServerOptions, make_app
+from abaca.serve.events import Store
+from abaca.serve.meters import Meters
+from abaca.serve.service import Service
+
+from .databases import Cluster, pg_bin
+from .samples import Serve, Shop, make_shop
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """Models of 30 items with integer ids, and the data they learned from."""
+    return make_shop(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture
+def serve(shop: Shop) -> Iterator[Serve]:
+    """Makes a server in this process; models, store and options can be given."""
+    with ExitStack() as opened:
+
+        def make(models: list[Path] | None = None, **options: Any) -> TestClient:
+            return opened.enter_context(make_client(models or shop.models, **options))
+
+        yield make
+
+
+@pytest.fixture(scope="module")
+def client(shop: Shop) -> Iterator[TestClient]:
+    """A server in this process that keeps nothing, for all tests of a module."""
+    with make_client(shop.models) as made:
+        yield made
+
+
+def make_client(
+    models: list[Path], store: Store | None = None, examples: Sequence[dict[str, Any]] = (), **options: Any
+) -> TestClient:
+    meters = Meters()
+    app = make_app(Service(models, observe=meters.batch), meters, store, examples, ServerOptions(**options))
+    return TestClient(app, raise_server_exceptions=False)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server of the tests' own."""
+    programs = pg_bin()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed (apt-get install postgresql)")
+    made = Cluster(programs)
+    yield made
+    made.remove()

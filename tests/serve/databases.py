@@ -1,0 +1,62 @@
+"""Real databases for the tests: a SQLite file, and a PostgreSQL cluster of the tests' own."""
+
+import getpass
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+KINDS = ("sqlite", "postgres")
+
+
+def pg_bin() -> Path | None:
+    """Where PostgreSQL's programs are; Debian keeps them off the path."""
+    found = shutil.which("pg_ctl")
+    places = [Path(found).resolve().parent] if found else []
+    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((place for place in places if (place / "initdb").exists()), None)
+
+
+class Cluster:
+    """A PostgreSQL server that only this machine's socket reaches, run by a user who is not root."""
+
+    def __init__(self, programs: Path) -> None:
+        self.programs = programs
+        self.folder = Path(tempfile.mkdtemp(prefix="abaca-pg-"))
+        self.user = "postgres" if os.getuid() == 0 else getpass.getuser()
+        shutil.chown(self.folder, self.user)
+        self._run("initdb", "--auth=trust", "--username=abaca", "--encoding=UTF8", "--no-instructions")
+        self.start()
+
+    def start(self) -> None:
+        options = f"-c listen_addresses='' -c unix_socket_directories={self.folder}"
+        self._run("pg_ctl", "-w", "-t", "120", "-o", options, "-l", str(self.folder / "log"), "start")
+
+    def stop(self, how: str = "fast") -> None:
+        """`immediate` is a crash: what was not on disk is lost."""
+        self._run("pg_ctl", "-w", "-t", "120", "-m", how, "stop")
+
+    def database(self, name: str) -> str:
+        """The address of a new database."""
+        subprocess.run(
+            [self.programs / "createdb", "-h", self.folder, "-U", "abaca", name], check=True, capture_output=True
+        )
+        return f"postgresql://abaca@/{name}?host={self.folder}"
+
+    def remove(self) -> None:
+        self.stop("immediate")
+        shutil.rmtree(self.folder)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        user = self.user if os.getuid() == 0 else None
+        done = subprocess.run(
+            [self.programs / program, "-D", self.folder / "data", *arguments],
+            user=user,
+            cwd=self.folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{program}: {done.stderr}"

@@ -1,0 +1,191 @@
+"""The page in a real browser: build a history, see it answered, switch, compare, hit an error."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+import abaca
+
+from .samples import Live, Shop, title
+
+TOKEN = "a-token-of-enough-letters"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (apt-get install chromium)"),
+]
+
+
+@pytest.fixture(scope="module")
+def live(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """Both models, a token, a store, and a limit of size small enough to hit."""
+    store = tmp_path_factory.mktemp("page") / "events.db"
+    options = ["--examples", shop.sequences, "--store", store, "--body-mib", "0.002"]
+    server = Live(*shop.models, *options, ABACA_TOKEN=TOKEN).ready()
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=60_000)
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Browser, live: Live) -> Iterator[Page]:
+    """The page with the token given; nothing of it may fail on the way, and nothing may come from elsewhere."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, reduced_motion="reduce")
+    context.set_default_timeout(60_000)
+    opened = context.new_page()
+    mistakes: list[str] = []
+    asked: list[str] = []
+    opened.on("pageerror", lambda error: mistakes.append(str(error)))
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto(live.url)
+    opened.evaluate("token => sessionStorage.setItem('abaca.token', token)", TOKEN)
+    opened.reload()
+    expect(opened.locator(".model li").first).to_be_visible()
+    yield opened
+    context.close()
+    assert mistakes == []
+    assert all(url.startswith(live.url) for url in asked)
+
+
+def titles(page: Page, model: int = 0) -> list[str]:
+    """What a model recommends now, best first."""
+    expect(page.locator("#models")).to_have_attribute("aria-busy", "false")
+    names = page.locator(".model").nth(model).locator(".name").all_inner_texts()
+    return [name.removesuffix("\u00a0↻") for name in names]
+
+
+def answered(history: list[int], model: Path, **policy: str) -> list[str]:
+    return [title(int(id)) for id in abaca.load(model).recommend(history, 10, **policy).ids]
+
+
+def add(page: Page, text: str) -> None:
+    page.fill("#search", text)
+    expect(page.locator("#found-0")).to_contain_text(text)
+    page.press("#search", "Enter")
+
+
+def test_a_history_is_built_with_the_keyboard_and_answered_by_both_models(page: Page, shop: Shop) -> None:
+    expect(page.locator(".note").first).to_contain_text("most popular")
+    page.keyboard.press("/")
+    expect(page.locator("#search")).to_be_focused()
+    for name in ("Green thing 4", "Blue thing 5", "Green thing 4"):
+        add(page, name)
+    expect(page.locator("#history li")).to_have_count(3)
+    expect(page.locator(".share")).to_have_count(2)
+    assert titles(page, 0) == answered([4, 5, 4], shop.cpr)
+    assert titles(page, 1) == answered([4, 5, 4], shop.softmax)
+    expect(page.locator("#both")).to_contain_text("on both lists")
+    first = abaca.load(shop.cpr).recommend([4, 5, 4], 10)
+    assert first.repeat_probability is not None
+    expect(page.locator(".share b").first).to_have_text(f"{first.repeat_probability * 100:.1f} %")
+    classes = [page.locator(".model").first.locator("li").nth(place).get_attribute("class") for place in range(10)]
+    assert classes == [item.partition for item in first]
+    page.press("#search", "Backspace")
+    expect(page.locator("#history li")).to_have_count(2)
+
+
+def test_the_policy_is_switched(page: Page, shop: Shop) -> None:
+    for name in ("Green thing 4", "Blue thing 5"):
+        add(page, name)
+    expect(page.locator(".share")).to_have_count(2)
+    learned = titles(page)
+    page.get_by_text("Only new").click()
+    expect(page.locator(".model").first.locator(".name")).not_to_have_text(learned)
+    assert titles(page) == answered([4, 5], shop.cpr, repeats="exclude")
+    page.get_by_label("Only new").press("ArrowRight")
+    expect(page.locator(".model").first.locator("li")).to_have_count(2)
+    assert sorted(titles(page)) == ["Blue thing 5", "Green thing 4"]
+
+
+def test_a_recommended_item_is_added_by_a_click_and_taken_back(page: Page, shop: Shop) -> None:
+    add(page, "Red thing 3")
+    expect(page.locator(".share")).to_have_count(2)
+    best = titles(page)[0]
+    page.locator(".model li button").first.click()
+    expect(page.locator("#history li")).to_have_count(2)
+    expect(page.locator("#history li").last).to_contain_text(best)
+    item = int(best.split()[-1])
+    expect(page.locator(".model").first.locator(".why").first).to_be_visible()
+    assert titles(page) == answered([3, item], shop.cpr)
+    page.click("#undo")
+    expect(page.locator("#history li")).to_have_count(1)
+    page.get_by_label("Remove Red thing 3").click()
+    expect(page.locator("#empty")).to_be_visible()
+
+
+def test_an_example_user_and_a_remembered_one_are_loaded(page: Page, live: Live) -> None:
+    page.select_option("#examples", index=1)
+    expect(page.locator("#history li")).to_have_count(11)
+    body = {"events": [{"user": "anna/1", "item": item, "time": 9 - item} for item in (1, 2, 900)]}
+    live.client.post("/events", json=body, headers={"authorization": f"Bearer {TOKEN}"}).raise_for_status()
+    page.fill("#user", "anna/1")
+    page.press("#user", "Enter")
+    expect(page.locator("#history li")).to_have_text(["900×", "Blue thing 2×", "Green thing 1×"])
+    expect(page.locator("#history li.unknown")).to_have_count(1)
+    expect(page.locator(".note").first).to_contain_text("Not known to cpr: 900")
+    page.fill("#user", "nobody")
+    page.press("#user", "Enter")
+    expect(page.get_by_role("alert")).to_contain_text("remembers nothing of user nobody")
+
+
+def test_an_error_is_shown_with_its_hint_and_goes_away(page: Page) -> None:
+    """A history longer than the server takes is refused by the server and shown to the person."""
+    page.evaluate(
+        "sessionStorage.setItem('abaca.history', JSON.stringify(Array(1200).fill({id: 1, title: 'Green thing 1'})))"
+    )
+    page.reload()
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("the body has more than 2,097 bytes")
+    expect(alert).to_contain_text("send fewer")
+    page.click("#clear")
+    expect(alert).to_be_hidden()
+    expect(page.locator(".model li").first).to_be_visible()
+
+
+def test_who_has_no_token_is_asked_for_it(page: Page) -> None:
+    page.evaluate("sessionStorage.clear()")
+    page.reload()
+    expect(page.get_by_role("alert")).to_contain_text("asks for a token")
+    page.fill("#token", "wrong")
+    page.press("#token", "Enter")
+    expect(page.get_by_role("alert")).to_contain_text("asks for a token")
+    page.fill("#token", TOKEN)
+    page.press("#token", "Enter")
+    expect(page.locator(".model li").first).to_be_visible()
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_it_fits_a_phone_in_the_dark(browser: Browser, live: Live) -> None:
+    context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
+    page = context.new_page()
+    page.goto(live.url)
+    page.evaluate("token => sessionStorage.setItem('abaca.token', token)", TOKEN)
+    page.reload()
+    expect(page.locator(".model li").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 18, 23)"
+    context.close()
+
+
+def test_the_docs_are_drawn_without_the_network(page: Page, live: Live) -> None:
+    page.goto(f"{live.url}/docs")
+    expect(page.locator(".opblock-summary-path").first).to_be_visible()
+    assert "/recommend" in "".join(page.locator(".opblock-summary-path").all_inner_texts())
+
+
+def test_a_server_that_is_gone_is_reported(page: Page, live: Live) -> None:
+    live.end()
+    page.get_by_text("Only new").click()
+    expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()

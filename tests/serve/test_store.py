@@ -1,0 +1,225 @@
+"""What every store promises, on both real databases."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import abaca
+from abaca.errors import BusyError, StoreError
+from abaca.serve import postgres
+from abaca.serve.events import Event, Store
+from abaca.serve.store import open_store
+
+from .databases import KINDS, Cluster
+from .samples import Serve, Shop
+
+
+@pytest.fixture(params=KINDS)
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place for a store that nobody used before."""
+    if request.param == "sqlite":
+        return str(tmp_path / "events.db")
+    cluster: Cluster = request.getfixturevalue("cluster")
+    request.config.stash[COUNT] = number = request.config.stash.get(COUNT, 0) + 1
+    return cluster.database(f"store{number}")
+
+
+COUNT = pytest.StashKey[int]()
+
+
+@pytest.fixture
+def store(address: str) -> Iterator[Store]:
+    opened = open_store(address)
+    yield opened
+    opened.close()
+
+
+def event(id: str, time: float, item: str = "", user: str = "u") -> Event:
+    return Event(id, user, item or id, time)
+
+
+def test_events_stand_in_the_order_of_time_however_late_they_come(store: Store) -> None:
+    store.add([[event("c", 3), event("a", 1)]])
+    store.add([[event("e", 5)], [event("b", 2), event("d", 3), event("x", 9, user="other")]])
+    assert store.history("u", 100) == ["a", "b", "c", "d", "e"]
+    assert store.history("u", 2) == ["d", "e"]
+    assert store.history("other", 9) == ["x"]
+    assert store.history("nobody", 9) == []
+
+
+def test_an_event_is_there_once_however_often_it_is_sent(store: Store) -> None:
+    assert store.add([[event("a", 1), event("a", 2)], [event("a", 3), event("b", 4)]]) == [1, 1]
+    assert store.add([[event("b", 5), event("a", 1, "other")], [event("c", 6)]]) == [0, 1]
+    assert store.history("u", 9) == ["a", "b", "c"]
+
+
+def test_what_fails_leaves_nothing_behind(store: Store) -> None:
+    broken = Event("z", "u", "z", None)  # type: ignore[arg-type]
+    with pytest.raises(Exception, match=r"(?i)null"):
+        store.add([[event("a", 1)], [event("b", 2), broken]])
+    assert store.history("u", 9) == []
+    assert store.add([[event("a", 1)]]) == [1]
+
+
+def test_a_user_can_be_forgotten(store: Store) -> None:
+    store.add([[event("a", 1), event("b", 2), event("c", 3, user="other")]])
+    assert store.forget("u") == 2
+    assert store.forget("u") == 0
+    assert store.history("u", 9) == []
+    assert store.history("other", 9) == ["c"]
+
+
+def test_any_text_comes_back_as_it_was(store: Store) -> None:
+    odd = ["'; DROP TABLE abaca_events; --", '"', "%s ? $1 {}", "Straße 🛒 \u202e", " \t\n", "\\", ""]
+    store.add([[Event(f"e{place}", text, text, place)] for place, text in enumerate(odd)])
+    assert [store.history(text, 9) for text in odd] == [[text] for text in odd]
+
+
+def test_times_keep_their_fractions(store: Store) -> None:
+    moments = [1_700_000_000 + step / 1000 for step in (3, 1, 2)]
+    store.add([[event(f"{moment}", moment) for moment in moments]])
+    assert store.history("u", 9) == [f"{moment}" for moment in sorted(moments)]
+
+
+def test_a_store_opened_again_has_everything(address: str) -> None:
+    first = open_store(address)
+    first.add([[event("a", 1)]])
+    first.close()
+    second = open_store(address)
+    second.check()
+    assert second.add([[event("a", 1), event("b", 2)]]) == [1]
+    assert second.history("u", 9) == ["a", "b"]
+    second.close()
+
+
+def test_two_servers_share_a_store(address: str) -> None:
+    """Each writes from two threads at once; nothing is lost, and every write is read by the other."""
+    stores = [open_store(address) for _ in range(2)]
+
+    def write(number: int) -> None:
+        for step in range(10):
+            stores[number % 2].add([[event(f"{number}-{step}", step)]])
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for store in stores:
+        assert len(store.history("u", 100)) == 40
+        store.close()
+
+
+def test_tables_of_another_version_are_refused(address: str) -> None:
+    open_store(address).close()
+    if address.startswith("postgresql"):
+        import psycopg
+
+        with psycopg.connect(address) as connection:
+            connection.execute("UPDATE abaca_store SET version = 99")
+    else:
+        with sqlite3.connect(address) as file:
+            file.execute("UPDATE abaca_store SET version = 99")
+        file.close()
+    with pytest.raises(StoreError, match="version 99, this release reads version 1"):
+        open_store(address)
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be opened as a store"):
+        open_store(str(tmp_path / "missing" / "events.db"))
+    (tmp_path / "text").write_text("this is not a database, but long enough to be one" * 50)
+    with pytest.raises(StoreError, match="cannot be opened as a store"):
+        open_store(str(tmp_path / "text"))
+    with pytest.raises(StoreError, match="--store cannot be 'mysql://…'"):
+        open_store("mysql://host/name")
+    with pytest.raises(StoreError, match="the PostgreSQL store cannot be opened"):
+        open_store(f"postgresql://nobody@/none?host={tmp_path}")
+
+
+def test_sqlite_syncs_every_commit(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "events.db"))
+    writer = store._writer  # type: ignore[attr-defined]
+    assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert writer.execute("PRAGMA synchronous").fetchone() == (2,)
+    store.close()
+
+
+def test_a_database_that_comes_back_is_found_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restart breaks every connection; the next call succeeds. While it is away, callers are told to wait."""
+    store = open_store(cluster.database("restarted"))
+    store.add([[event("a", 1)]])
+    cluster.stop()
+    monkeypatch.setattr(postgres, "SECONDS", 0.2)
+    with pytest.raises(BusyError, match="cannot be reached"):
+        store.check()
+    cluster.start()
+    assert store.add([[event("b", 2)]]) == [1]
+    cluster.stop()
+    cluster.start()
+    assert store.history("u", 9) == ["a", "b"]
+    store.close()
+
+
+def test_recommendations_follow_the_remembered_history(serve: Serve, store: Store, shop: Shop) -> None:
+    client = serve(store=store)
+    assert client.get("/model").json()["store"] is True
+    assert client.get("/ready").status_code == 200
+    late = {"events": [{"user": 7, "item": 3, "time": 30}, {"user": "7", "item": "5", "time": 10.5, "id": "x"}]}
+    assert client.post("/events", json=late).json() == {"stored": 2, "duplicates": 0}
+    early = {"events": [{"user": "7", "item": 4, "time": 20}, {"user": "7", "item": 5, "time": 99, "id": "x"}]}
+    assert client.post("/events", json=early).json() == {"stored": 1, "duplicates": 1}
+    assert [item["id"] for item in client.get("/users/7/history").json()["items"]] == [5, 4, 3]
+    found = client.get("/users/7/recommendations", params={"n": 5, "repeats": "exclude", "model": "softmax"}).json()
+    expected = abaca.load(shop.softmax).recommend([5, 4, 3], 5, repeats="exclude")
+    assert [item["id"] for item in found["items"]] == expected.ids
+    assert (found["user"], found["events"], found["model"]) == ("7", 3, "softmax")
+    client.post("/events", json={"events": [{"user": 7, "item": "odd"}]})
+    assert client.get("/users/7/recommendations").json()["unknown"] == ["odd"]
+    stranger = client.get("/users/somebody/recommendations").json()
+    assert stranger["events"] == 0
+    assert {item["partition"] for item in stranger["items"]} == {"popular"}
+    assert client.request("DELETE", "/users/7").json() == {"deleted": 4}
+    assert client.get("/users/7/history").json()["items"] == []
+    assert 'abaca_events_total{result="duplicate"} 1.0' in client.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [],
+        [{}],
+        [{"user": 1}],
+        [{"user": "", "item": 1}],
+        [{"user": 1, "item": 1.5}],
+        [{"user": 1, "item": 1, "time": "now"}],
+        [{"user": 1, "item": 1, "time": 1e300}],
+        [{"user": 1, "item": 1, "id": ""}],
+        [{"user": 1, "item": 1, "id": 5}],
+        [{"user": 1, "item": 1, "when": 5}],
+        [{"user": "a\u0000", "item": 1}],
+        [{"user": 1, "item": 1}] * 1001,
+        "events",
+    ],
+)
+def test_events_that_do_not_fit_are_refused(serve: Serve, shop: Shop, tmp_path: Path, events: object) -> None:
+    store = open_store(str(tmp_path / "events.db"))
+    refused = serve([shop.cpr], store=store).post("/events", json={"events": events})
+    assert refused.status_code == 422
+    assert refused.json()["hint"]
+    assert store.history("1", 9) == []
+
+
+def test_a_store_that_is_away_is_a_503(serve: Serve, tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "events.db"))
+    client = serve(store=store)
+    with sqlite3.connect(tmp_path / "events.db") as other:
+        other.execute("DROP TABLE abaca_events")
+    other.close()
+    for answer in (client.post("/events", json={"events": [{"user": 1, "item": 1}]}), client.get("/users/1/history")):
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+        assert "the store cannot be used now" in answer.json()["detail"]
