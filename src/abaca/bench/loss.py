@@ -50,9 +50,9 @@ class LossBench:
     def title(self) -> str:
         return f"Loss and all gradients: {self.rows:,} positions, {self.items:,} items, d = {self.dim}"
 
-    @property
-    def against(self) -> tuple[str, ...]:
-        return ("gemm", "softmax")
+    def references(self, name: str) -> Mapping[str, str]:
+        """Everything is compared with the products alone and with the fused softmax."""
+        return {other: other for other in ("gemm", "softmax")}
 
     def contenders(self) -> Mapping[str, Contender]:
         data = Data(self)

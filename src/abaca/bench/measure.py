@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -35,6 +35,7 @@ class Spent(NamedTuple):
     cpu: float  # seconds, all threads
     wall: float  # seconds
     targets: int  # how many were trained or ranked
+    peak_bytes: int | None = None  # of another process that did the work, where it was one
 
     @property
     def cpu_per_target(self) -> float:
@@ -46,14 +47,13 @@ Progress = Callable[[int, int], None]
 
 
 class Bench(Protocol):
-    """What is measured. It can be sent to another process, which makes the contenders anew."""
+    """What is measured: a small value that can be sent to another process, which makes the contenders anew."""
 
     @property
     def title(self) -> str: ...
 
-    @property
-    def against(self) -> tuple[str, ...]:
-        """Contenders that the others are compared with."""
+    def references(self, name: str) -> Mapping[str, str]:
+        """Whom a contender is compared with, by what the comparison is called."""
         ...
 
     def contenders(self) -> Mapping[str, Contender]: ...
@@ -117,16 +117,11 @@ def measure(bench: Bench, only: Sequence[str], repetitions: int, memory: bool, p
     total = len(names) * (repetitions + 1 + memory)
     spent = rounds({name: contenders[name] for name in names}, repetitions, lambda done: progress(done, total))
     del contenders
-    found = compared(spent, bench.against)
-    if not memory:
-        return found
-    peaks = []
-    for done, name in enumerate(names, total - len(names) + 1):
-        peaks.append(peak_bytes(bench, name))
-        progress(done, total)
-    return [
-        Measurement(one.name, one.spent, one.ratios, peak, one.more) for one, peak in zip(found, peaks, strict=True)
-    ]
+    found = compared(spent, bench.references)
+    for place in range(len(found) if memory else 0):
+        found[place] = replace(found[place], peak_bytes=peak_bytes(bench, found[place]))
+        progress(total - len(found) + place + 1, total)
+    return found
 
 
 def chosen(contenders: Mapping[str, object], only: Sequence[str]) -> list[str]:
@@ -151,11 +146,14 @@ def rounds(
     return spent
 
 
-def compared(spent: Mapping[str, Sequence[Spent]], against: Sequence[str]) -> list[Measurement]:
-    """Medians, and the median ratios to those that all are compared with."""
-    others = [other for other in against if other in spent]
+def compared(spent: Mapping[str, Sequence[Spent]], references: Callable[[str], Mapping[str, str]]) -> list[Measurement]:
+    """Medians, and the median ratios to those that a contender is compared with."""
     return [
-        Measurement(name, tuple(runs), {other: ratio(runs, spent[other]) for other in others})
+        Measurement(
+            name,
+            tuple(runs),
+            {label: ratio(runs, spent[other]) for label, other in references(name).items() if other in spent},
+        )
         for name, runs in spent.items()
     ]
 
@@ -165,10 +163,18 @@ def ratio(mine: Sequence[Spent], theirs: Sequence[Spent]) -> float:
     return statistics.median(a.cpu_per_target / b.cpu_per_target for a, b in zip(mine, theirs, strict=True))
 
 
-def peak_bytes(bench: Bench, name: str) -> int:
-    """Peak memory of a process of its own that runs one contender once."""
+def peak_bytes(bench: Bench, one: Measurement) -> int:
+    """Peak memory of the process that did the work, or else of one that runs the contender once, alone."""
+    known = [run.peak_bytes for run in one.spent if run.peak_bytes is not None]
+    if known:
+        return max(known)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_run_alone, bench, name, torch.get_num_threads()).result()
+        return pool.submit(_run_alone, _unused(bench), one.name, torch.get_num_threads()).result()
+
+
+def _unused(bench: Any) -> Any:
+    """The same benchmark without anything that it may keep while it runs."""
+    return replace(bench)
 
 
 def _run_alone(bench: Bench, name: str, threads: int) -> int:
