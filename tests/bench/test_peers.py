@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from abaca.bench.learning import Point, figure, learn, learn_peer, pair_of
+from abaca.bench.learning import Curve, Point, figure, learn, learn_peer, pair_of, table
 from abaca.bench.measure import Measurement, Spent
 from abaca.bench.peer import Peer, write_atomic
 from abaca.bench.peers import PAIRS, Given, PeersBench, faster
+from abaca.bench.step import Enough
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
 from abaca.nn.logits import Question, answer
-from abaca.training import TrainingOptions
+from abaca.training import Step, TrainingOptions
 
 PYTHON = Path(os.environ.get("ABACA_PEER", ""))
 OPTIONS = TrainingOptions(batch_targets=100, targets=10, overlap=5)
@@ -72,15 +73,34 @@ def test_a_peer_that_is_not_there_or_not_right_is_named(small: Sequences, tmp_pa
         pair_of("BERT")
 
 
-def test_training_is_validated_at_equal_distances_of_time(small: Sequences) -> None:
-    told: list[Point] = []
-    points = learn(pair_of("GRU4Rec"), small, OPTIONS, 0.2, 4, told.append)
-    assert points == told
-    assert len(points) == 4
-    assert points[-1].cpu_seconds >= 0.2
-    assert [p.targets for p in points] == sorted(p.targets for p in points)
-    drawn = figure("Learning", {"here": points, "there": points[:2]})
-    assert drawn.count("<polyline") == 2
+def test_validation_takes_no_part_in_the_time_of_training() -> None:
+    now, told = [0.0], list[Point]()
+
+    def later(seconds: float) -> float:
+        now[0] += seconds
+        return now[0] / 1000
+
+    curve = Curve(lambda: later(70), 4.0, 2, told.append, lambda: now[0])
+    for number in range(3):
+        later(1)
+        curve.step(Step(0, number + 1, 3, 0.0, 10 * (number + 1), 0.0))
+    later(50)
+    curve.epoch({})
+    later(1)
+    with pytest.raises(Enough):
+        curve.step(Step(1, 1, 3, 0.0, 10, 0.0))
+    assert [(point.cpu_seconds, point.targets) for point in told] == [(2.0, 20), (4.0, 40)]
+    assert curve.points == told
+    assert told[0].value == pytest.approx(0.072)
+
+
+def test_training_for_some_time_makes_a_curve(small: Sequences) -> None:
+    points = learn(pair_of("GRU4Rec"), small, OPTIONS, 0.1, 2, lambda point: None)
+    assert points[-1].cpu_seconds >= 0.1
+    assert 0 < points[-1].value < 1
+    curves = {"here": points, "there": points[:1]}
+    assert figure("Learning", curves).count("<polyline") == 2
+    assert table("Learning", curves).count("| here |") == len(points)
 
 
 @pytest.mark.slow

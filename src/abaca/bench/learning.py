@@ -9,6 +9,7 @@ from abaca.bench.evaluate import METRICS
 from abaca.bench.peer import Peer
 from abaca.bench.peers import DROPOUT, PAIRS, Pair
 from abaca.bench.step import Enough
+from abaca.checkpoint import Record
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
 from abaca.evaluation import evaluate
@@ -33,24 +34,34 @@ class Curve(Watch):
     """Validates at equal distances of CPU time and stops training when the time is over."""
 
     def __init__(
-        self, validate: Callable[[], float], seconds: float, points: int, told: Callable[[Point], None]
-    ) -> None:
-        self.validate, self.seconds, self.every, self.told = validate, seconds, seconds / points, told
+        self, validate: Callable[[], float], seconds: float, points: int, told: Callable[[Point], None],
+        clock: Callable[[], float] = time.process_time,
+    ) -> None:  # fmt: skip
+        self.validate, self.seconds, self.every, self.told, self.clock = (
+            validate,
+            seconds,
+            seconds / points,
+            told,
+            clock,
+        )
         self.points: list[Point] = []
-        self.began, self.epochs, self.latest = time.process_time(), 0, 0
+        self.spent, self.latest = 0.0, clock()
+        self.epochs, self.targets = 0, 0  # targets of the epochs before, and of this one
 
     def step(self, step: Step) -> None:
-        if step.step == 1:
-            self.epochs += self.latest
-        self.latest = step.targets
-        spent = time.process_time() - self.began
-        if spent < self.every * (len(self.points) + 1):
-            return
-        self.points.append(Point(spent, self.epochs + step.targets, self.validate()))
-        self.told(self.points[-1])
-        self.began = time.process_time() - spent
-        if spent >= self.seconds:
+        self.spent += self.clock() - self.latest
+        self.targets = step.targets
+        if self.spent >= self.every * (len(self.points) + 1):
+            self.points.append(Point(self.spent, self.epochs + self.targets, self.validate()))
+            self.told(self.points[-1])
+        if self.spent >= self.seconds:
             raise Enough
+        self.latest = self.clock()
+
+    def epoch(self, record: Record) -> None:
+        """What the trainer did since its last step, it did to validate."""
+        self.epochs, self.targets = self.epochs + self.targets, 0
+        self.latest = self.clock()
 
 
 def pair_of(model: str) -> Pair:
@@ -107,3 +118,11 @@ def figure(title: str, curves: Mapping[str, list[Point]]) -> str:
     for name, line, css in zip(curves, lines, COLOURS, strict=True):
         plot.label(line[-1], name, css)
     return plot.svg(title, STYLE)
+
+
+def table(title: str, curves: Mapping[str, list[Point]]) -> str:
+    """Each side's points."""
+    lines = [f"# {title}", "", f"| | CPU s | targets | {METRIC.upper()} |", "|---|--:|--:|--:|"]
+    for name, points in curves.items():
+        lines += [f"| {name} | {p.cpu_seconds:,.0f} | {p.targets:,} | {p.value:.4f} |" for p in points]
+    return "\n".join(lines) + "\n"

@@ -23,8 +23,7 @@ class Peer:
     """RecBole with one log, started at the first question."""
 
     def __init__(self, python: Path, sequences: Sequences, **settings: Any) -> None:
-        if shutil.which(python) is None:
-            raise SpecError(f"{python} cannot be run; benchmarks/peers/setup.sh makes a Python that has RecBole")
+        check_runs(python)
         self.folder = tempfile.TemporaryDirectory(prefix="abaca-bench-")
         self.errors = Path(self.folder.name) / "errors.txt"
         (Path(self.folder.name) / NAME).mkdir()
@@ -70,6 +69,12 @@ class Peer:
         to = str(Path(self.folder.name) / model)
         metrics = self.ask("scores", model=model, to=to)
         return np.load(f"{to}-scores.npy", mmap_mode="r"), np.load(f"{to}-targets.npy"), metrics
+
+
+def check_runs(python: Path) -> None:
+    """Refuse what is no program."""
+    if shutil.which(python) is None:
+        raise SpecError(f"{python} cannot be run; benchmarks/peers/setup.sh makes a Python that has RecBole")
 
 
 def _end(process: subprocess.Popen[str], folder: tempfile.TemporaryDirectory[str]) -> None:

@@ -12,7 +12,7 @@ import torch
 from abaca import metrics
 from abaca.bench.evaluate import METRICS, PARTS, WHOLE, Ranking
 from abaca.bench.measure import Contender, Measurement, Spent
-from abaca.bench.peer import Peer
+from abaca.bench.peer import Peer, check_runs
 from abaca.bench.step import burst
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
@@ -119,6 +119,7 @@ class Sides:
     """Ours in this process; RecBole in its own, started when it is first needed."""
 
     def __init__(self, bench: PeersBench) -> None:
+        check_runs(bench.python)
         self.bench = bench
         self.sequences = Sequences.open(bench.sequences)
         self.models: dict[Pair, Model] = {}

@@ -1,5 +1,6 @@
 """`abaca bench`: how fast it is here."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,16 +12,21 @@ from rich.table import Table
 from abaca.bench import report
 from abaca.bench.evaluate import EvaluateBench
 from abaca.bench.growth import HISTORIES, ITEMS, THREADS, GrowthBench
+from abaca.bench.learning import METRIC, Point, learn, learn_peer, pair_of
+from abaca.bench.learning import figure as learning_figure
+from abaca.bench.learning import table as learning_table
 from abaca.bench.loss import LossBench
 from abaca.bench.measure import LEAST_REPETITIONS, Bench, Measurement, machine, measure, settings
-from abaca.bench.peers import EVALUATION, PeersBench, faster
+from abaca.bench.peer import Peer
+from abaca.bench.peers import DROPOUT, EVALUATION, PeersBench, faster
 from abaca.bench.step import StepBench
 from abaca.cli import show
 from abaca.cli.columns import Json
-from abaca.data.sequences import is_prepared
+from abaca.data.sequences import Sequences, is_prepared
 from abaca.errors import SpecError
 from abaca.nn.encoders import ENCODERS
 from abaca.nn.outputs import OutputSpec
+from abaca.training import TrainingOptions
 
 bench = typer.Typer(no_args_is_help=True, help="Measure how fast it is here: CPU time, wall time and peak memory.")
 
@@ -36,6 +42,7 @@ To = Annotated[
 Prepared = Annotated[Path, typer.Argument(metavar="SEQUENCES", help="A folder made by `abaca prepare`.")]
 Encoders = Annotated[list[str] | None, typer.Option("--encoder", help="Only this encoder; several times.")]
 Outputs = Annotated[list[str] | None, typer.Option("--output", help="Only this output layer; several times.")]
+Rival = Annotated[Path, typer.Option("--peer", metavar="PYTHON", help="An interpreter that has RecBole 1.2.1.")]
 
 
 def _listed(sizes: tuple[int, ...]) -> str:
@@ -134,7 +141,7 @@ def growth(
 @bench.command("peers")
 def peers(
     sequences: Prepared,
-    peer: Annotated[Path, typer.Option("--peer", metavar="PYTHON", help="An interpreter that has RecBole 1.2.1.")],
+    peer: Rival,
     models: Annotated[list[str] | None, typer.Option("--model", help="Only this model of RecBole.")] = None,
     work: Annotated[list[str] | None, typer.Option("--work", help="Only training, or only evaluation.")] = None,
     steps: Annotated[int, typer.Option("--steps", help="Our steps of a burst.")] = PeersBench.steps,
@@ -161,6 +168,49 @@ def peers(
     for model, metrics in () if json else same.items():
         both = ", ".join(f"{name} {ours:.6f} and {theirs:.6f}" for name, (ours, theirs) in metrics.items())
         show.console().print(f"from the scores of {model}, here and there: {both}", soft_wrap=True)
+
+
+@bench.command("learning")
+def learning(
+    sequences: Prepared,
+    peer: Rival,
+    model: Annotated[str, typer.Option("--model", help="A model of RecBole; ours is its rival.")] = "SASRecCPR",
+    seconds: Annotated[float, typer.Option("--seconds", help="CPU time of training, each side.")] = 1200,
+    points: Annotated[int, typer.Option("--points", help="How often to validate.")] = 20,
+    to: To = None,
+    json: Json = False,
+) -> None:
+    """Validation NDCG@10 against the CPU time spent on training, here and in RecBole 1.2.1, one thread each.
+
+    Example: [bold]abaca bench learning sequences/ --peer recbole/bin/python --seconds 600 --to learning/[/]
+    """
+    if seconds <= 0 or points < 1:
+        raise SpecError(f"--seconds and --points must be above 0, got {seconds} and {points}")
+    _use_threads(1)
+    pair, data = pair_of(model), Sequences.open(opened(sequences))
+    there = Peer(peer, data, dropout=DROPOUT, train_batch=PeersBench.peer_batch)
+    names = (f"abaca {pair.ours}", f"RecBole {pair.peer}")
+    curves = {
+        names[0]: learn(pair, data, TrainingOptions(), seconds, points, _teller(names[0])),
+        names[1]: learn_peer(pair, there, seconds, points, _teller(names[1])),
+    }
+    plain = [{"name": name, **point._asdict()} for name, curve in curves.items() for point in curve]
+    if to is not None:
+        title = f"Validation {METRIC.upper()} against CPU time"
+        document = {"bench": "learning", "machine": machine(), "peer": there.facts, "results": plain}
+        table = learning_table(title, curves)
+        report.write(to, "learning", document, table, learning_figure(title, curves))
+    if json:
+        show.as_json(plain)
+
+
+def _teller(name: str) -> Callable[[Point], None]:
+    def tell_point(point: Point) -> None:
+        show.errors_to().print(
+            f"{name}: {point.cpu_seconds:,.0f} s, {point.targets:,} targets, {METRIC} {point.value:.4f}", soft_wrap=True
+        )
+
+    return tell_point
 
 
 def opened(sequences: Path) -> Path:
