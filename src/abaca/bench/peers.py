@@ -63,6 +63,7 @@ class PeersBench:
     models: tuple[str, ...] = tuple(pair.peer for pair in PAIRS)
     work: tuple[str, ...] = (TRAINING, EVALUATION)
     steps: int = 10
+    batch_targets: int = TrainingOptions.batch_targets
     peer_batches: int = 2
     peer_batch: int = 128
 
@@ -73,7 +74,7 @@ class PeersBench:
         for work in self.work:
             if work not in (TRAINING, EVALUATION):
                 raise SpecError(f"work '{work}' is not {TRAINING} or {EVALUATION}")
-        for name in ("steps", "peer_batches", "peer_batch"):
+        for name in ("steps", "batch_targets", "peer_batches", "peer_batch"):
             if getattr(self, name) < 1:
                 raise SpecError(f"{name} must be above 0, got {getattr(self, name)}")
 
@@ -137,7 +138,7 @@ class Sides:
 
     def train(self, pair: Pair, way: str) -> Spent:
         targets, overlap = WAYS[way]
-        options = TrainingOptions(targets=targets, overlap=overlap)
+        options = TrainingOptions(targets=targets, overlap=overlap, batch_targets=self.bench.batch_targets)
         return burst(self.model(pair), self.sequences, options, self.bench.steps)
 
     def train_peer(self, pair: Pair, anomaly: bool) -> Spent:

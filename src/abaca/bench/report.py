@@ -42,7 +42,7 @@ def markdown(title: str, found: Sequence[Measurement], machine: dict[str, Any]) 
 def figure(title: str, found: Sequence[Measurement], machine: dict[str, Any]) -> str:
     """CPU time per target of every contender as bars, on one scale from 0."""
     cost = {one.name: 1e6 / one.targets_per_second for one in found}
-    left = 40 + round(7.4 * max(map(len, cost)))
+    left = 40 + round(7.9 * max(map(len, cost)))
     size = (max(720, left + 480), HEAD + BAR * len(cost) + 60)
     plot = Plot(linear(max(cost.values())), Scale(float(len(cost)), 0.0, ()), size, right=80, top=HEAD)
     plot.left = left
@@ -50,12 +50,17 @@ def figure(title: str, found: Sequence[Measurement], machine: dict[str, Any]) ->
     plot.text((14, 26), title, "title")
     plot.text((14, 46), _where(machine))
     for row, (name, value) in enumerate(cost.items()):
-        css = "s1" if name in found[0].ratios else "s0"
+        css = "s1" if _is_reference(found[row]) else "s0"
         _, y = plot.at((0, row + 0.5))
         plot.text((left - 12, y + 4.5), name, f"name {css}", "end")
         plot.line([(0, row + 0.5), (value, row + 0.5)], f"bar line {css}")
-        plot.text((plot.at((value, 0))[0] + 12, y + 4.5), f"{value:,.3g}")
+        plot.text((plot.at((value, 0))[0] + 12, y + 4.5), f"{value:,.0f}" if value >= 100 else f"{value:.3g}")
     return plot.svg(title, STYLE + ".plot .bar { stroke-width: 14px; stroke-linecap: butt; }")
+
+
+def _is_reference(one: Measurement) -> bool:
+    """Whether others are compared with it: it is compared with itself, or with nobody."""
+    return 1.0 in one.ratios.values() or not (one.ratios or one.more)
 
 
 def _where(machine: dict[str, Any]) -> str:

@@ -145,6 +145,9 @@ def peers(
     models: Annotated[list[str] | None, typer.Option("--model", help="Only this model of RecBole.")] = None,
     work: Annotated[list[str] | None, typer.Option("--work", help="Only training, or only evaluation.")] = None,
     steps: Annotated[int, typer.Option("--steps", help="Our steps of a burst.")] = PeersBench.steps,
+    batch_targets: Annotated[
+        int, typer.Option("--batch-targets", help="Our targets per step.")
+    ] = PeersBench.batch_targets,
     peer_batches: Annotated[int, typer.Option(help="RecBole's batches of a burst.")] = PeersBench.peer_batches,
     peer_batch: Annotated[int, typer.Option(help="Targets of RecBole's batches.")] = PeersBench.peer_batch,
     repetitions: Repetitions = LEAST_REPETITIONS,
@@ -161,7 +164,7 @@ def peers(
     """
     _use_threads(1)
     chosen = tuple(models or PeersBench.models), tuple(work or PeersBench.work)
-    what = PeersBench(opened(sequences), peer, *chosen, steps, peer_batches, peer_batch)
+    what = PeersBench(opened(sequences), peer, *chosen, steps, batch_targets, peer_batches, peer_batch)
     found = faster(measured(what, [], repetitions, memory))
     same = {pair.peer: what.sides.same_scores(pair) for pair in what.pairs} if EVALUATION in what.work else {}
     tell(what, "peers", found, to, json, {"same_scores": same, "peer": what.sides.peer.facts})
