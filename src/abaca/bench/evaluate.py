@@ -27,7 +27,7 @@ class Recalled:
     """A model whose encoder has answered before: its states are read from memory, batch after batch."""
 
     def __init__(self, model: Model, encoded: Sequence[Encoded]) -> None:
-        self.output, self.catalogue = model.output, model.catalogue
+        self.items, self.output, self.catalogue = model.items, model.output, model.catalogue
         self.encoded = iter(encoded)
 
     def eval(self) -> None:
