@@ -266,3 +266,11 @@ def test_evaluation_needs_no_torch() -> None:
     program = "import sys, abaca.evaluation, abaca.baselines; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_membership_is_that_of_sets() -> None:
+    rng = np.random.default_rng(0)
+    histories = [rng.integers(0, 50, size) for size in rng.integers(1, 40, 30)]
+    asked = rng.integers(-1, 60, (30, 11))
+    wanted = [[item in history for item in row] for history, row in zip(map(set, histories), asked, strict=True)]
+    assert in_history(histories, asked).tolist() == wanted

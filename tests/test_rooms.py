@@ -18,7 +18,7 @@ ROWS: list[set[str]] = [
     {"metrics"},
     {"checkpoint", "ranking", "baselines", "evaluation", "training", "recommendation", "options"},
     {"recommender"},
-    {"study", "serve"},
+    {"study", "serve", "bench"},
     {"cli"},
 ]
 """The rows of the table, top to bottom. A room may import what stands above it, and within a row without a circle."""

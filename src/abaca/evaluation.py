@@ -239,7 +239,9 @@ def in_history(histories: list[np.ndarray], items: np.ndarray) -> Bools:
     flat = np.concatenate(histories).astype(np.int64)
     base = 1 + max(int(items.max(initial=0)), int(flat.max(initial=0)))
     keys = np.arange(len(items))[:, None] * base + items
-    return np.isin(keys, rows * base + flat) & (items >= 0)
+    known = np.sort(rows * base + flat)
+    found = known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] == keys if len(known) else False
+    return np.asarray(found & (items >= 0))
 
 
 @dataclass(frozen=True)

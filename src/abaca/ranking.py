@@ -34,7 +34,7 @@ class ModelRanker:
             question = Question(
                 targets=torch.from_numpy(np.asarray(targets[places], dtype=np.int64)),
                 n=n,
-                mass_of=padded([np.unique(histories[place]) for place in places], catalogue),
+                mass_of=distinct([histories[place] for place in places], catalogue),
                 banned=torch.empty(len(places), 0, dtype=torch.long),
             )
             found = self.ask(items, positions, question)
@@ -66,4 +66,16 @@ def padded(lists: list[np.ndarray], fill: int) -> Tensor:
     rectangle = np.full((len(lists), width), fill, dtype=np.int64)
     for row, entry in enumerate(lists):
         rectangle[row, : len(entry)] = entry
+    return torch.from_numpy(rectangle)
+
+
+def distinct(histories: list[np.ndarray], catalogue: int) -> Tensor:
+    """The items of each history, ascending, each once, as one rectangle (B, X); V after their end."""
+    rows = np.repeat(np.arange(len(histories)), [len(history) for history in histories])
+    keys = np.sort(rows * catalogue + np.concatenate(histories))
+    rows, items = np.divmod(keys[np.diff(keys, prepend=-1) > 0], catalogue)
+    count = np.bincount(rows, minlength=len(histories))
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+    rectangle = np.full((len(histories), int(count.max())), catalogue, dtype=np.int64)
+    rectangle[rows, place] = items
     return torch.from_numpy(rectangle)

@@ -63,6 +63,7 @@ def main() -> None:
 
     for module in (demo, inspect, prepare, train, evaluate, recommend, serve):
         module.add_to(app)
+    app.add_typer(_bench(), name="bench", help="Measure how fast it is here: CPU time, wall time and peak memory.")
     try:
         app()
     except UserError as error:
@@ -81,6 +82,15 @@ def main() -> None:
         traceback.print_exc()
         errors_to().print("[bold red]this is a mistake of abaca's, not yours;[/] the lines above say where")
         sys.exit(1)
+
+
+def _bench() -> typer.Typer:
+    """The benchmarks are loaded, and torch with them, only where they are asked for."""
+    if sys.argv[1:2] != ["bench"]:
+        return typer.Typer(callback=lambda: None)
+    from abaca.cli.bench import bench
+
+    return bench
 
 
 def with_flags(message: str) -> str:

@@ -81,6 +81,11 @@ class Sequences:
         return len(self.offsets) - 1
 
     @cached_property
+    def _plain_items(self) -> npt.NDArray[np.int32]:
+        """The same memory as a plain array: slicing a memory map itself takes many times longer."""
+        return np.asarray(self.items)
+
+    @cached_property
     def catalogue(self) -> Catalogue:
         """Raw ids by item index, and the item table's columns."""
         columns = self._table("catalogue.parquet")
@@ -107,7 +112,7 @@ class Sequences:
 
     def history(self, user: int, position: int) -> npt.NDArray[np.int32]:
         """The user's items before a position, oldest first, cold ones included."""
-        return self.items[self.offsets[user] : position]
+        return self._plain_items[self.offsets[user] : position]
 
     def training(self, user: int) -> npt.NDArray[np.int32]:
         """The items that training may see of a user, oldest first."""

@@ -1,0 +1,1 @@
+"""How fast it is here: contenders that do the same work, measured side by side."""

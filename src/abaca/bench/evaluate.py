@@ -1,0 +1,105 @@
+"""Full-ranking evaluation: every test target against the whole catalogue, and the metrics."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from abaca.bench.measure import Contender, Spent, timed
+from abaca.data.sequences import Sequences
+from abaca.evaluation import evaluate
+from abaca.nn.encoders import ENCODERS
+from abaca.nn.logits import Scores
+from abaca.nn.model import Model, make_model
+from abaca.nn.outputs import Encoded
+from abaca.options import TrainingOptions
+from abaca.ranking import ModelRanker
+
+METRICS = ("ndcg@10", "hr@10", "mrr@10")
+WHOLE, GIVEN = "evaluation", "evaluation given states"
+PARTS = (WHOLE, GIVEN)
+
+
+class Recalled:
+    """A model whose encoder has answered before: its states are read from memory, batch after batch."""
+
+    def __init__(self, model: Model, encoded: Sequence[Encoded]) -> None:
+        self.items, self.output, self.catalogue = model.items, model.output, model.catalogue
+        self.encoded = iter(encoded)
+
+    def eval(self) -> None:
+        """It never trains."""
+
+    def scores(self, items: Tensor, positions: Tensor) -> Scores:
+        """What ranks items after the windows, which come in the same order as they did before."""
+        return self.output.scores(next(self.encoded))
+
+
+class Recorder(Recalled):
+    """A model that keeps what its encoder answers."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model, ())
+        self.model, self.kept = model.eval(), list[Encoded]()
+
+    def scores(self, items: Tensor, positions: Tensor) -> Scores:
+        self.kept.append(self.model.encode(items, positions))
+        return self.output.scores(self.kept[-1])
+
+
+def rank_test(model: Any, sequences: Sequences) -> dict[str, float]:
+    """The metrics of the test targets."""
+    found = evaluate(ModelRanker(model, TrainingOptions.window), sequences, "test")
+    return {name: found.mean(name) for name in METRICS}
+
+
+class Ranking:
+    """A model that ranks the test targets, in all or from states that it remembers."""
+
+    def __init__(self, model: Model, sequences: Sequences) -> None:
+        self.model, self.sequences = model, sequences
+        self.encoded: list[Encoded] | None = None
+
+    def spend(self, part: str) -> Spent:
+        """Rank, and tell what it cost."""
+        count = len(self.sequences.test.users)
+        if part == WHOLE:
+            return timed(partial(rank_test, self.model, self.sequences), count)
+        if self.encoded is None:
+            recorder = Recorder(self.model)
+            rank_test(recorder, self.sequences)
+            self.encoded = recorder.kept
+        return timed(partial(rank_test, Recalled(self.model, self.encoded), self.sequences), count)
+
+
+@dataclass(frozen=True)
+class EvaluateBench:
+    """Ranking the test targets of a prepared log with fresh models."""
+
+    sequences: Path
+    encoders: tuple[str, ...] = tuple(ENCODERS)
+    outputs: tuple[str, ...] = ("softmax", "softmax+CPR:100+Mi")
+
+    @property
+    def title(self) -> str:
+        return "Full ranking of the test targets, and the metrics"
+
+    def references(self, name: str) -> Mapping[str, str]:
+        """An encoder's layers are compared with its own softmax."""
+        model, part = name.split(", ")
+        return {"softmax": f"{model.split(' ')[0]} softmax, {part}"}
+
+    def contenders(self) -> Mapping[str, Contender]:
+        sequences = Sequences.open(self.sequences)
+        rankings: dict[str, Ranking] = {}
+
+        def run(encoder: str, output: str, part: str) -> Spent:
+            name = f"{encoder} {output}"
+            if name not in rankings:
+                rankings[name] = Ranking(make_model(encoder, output, sequences.catalogue.size), sequences)
+            return rankings[name].spend(part)
+
+        return {f"{e} {o}, {p}": partial(run, e, o, p) for e in self.encoders for o in self.outputs for p in PARTS}

@@ -1,0 +1,45 @@
+"""JSON, table and figure of what was measured."""
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+from abaca.bench import report
+from abaca.bench.measure import Measurement, Spent, machine
+
+FOUND = [
+    Measurement("gemm", (Spent(0.010, 0.02, 100),), {"gemm": 1.0}, 5_000_000),
+    Measurement("CPR:100", (Spent(0.025, 0.03, 100),), {"gemm": 2.5}, None, {"anomaly": "off"}),
+]
+
+
+def test_the_table_has_a_column_for_whatever_was_measured() -> None:
+    lines = report.markdown("Loss", FOUND, machine()).splitlines()
+    assert lines[0] == "# Loss"
+    assert lines[4] == "| | CPU ms | wall ms | targets/s | peak MB | of gemm | anomaly |"
+    assert lines[6] == "| gemm | 10.0 | 20.0 | 10,000 | 5 | 1.00 |  |"
+    assert lines[7] == "| CPR:100 | 25.0 | 30.0 | 4,000 |  | 2.50 | off |"
+    assert "peak MB" not in report.markdown("Loss", FOUND[1:], machine())
+
+
+def test_the_longest_bar_is_the_slowest_contender() -> None:
+    drawn = ET.fromstring(report.figure("Loss", FOUND, machine()))
+    spans = {}
+    names = [text.text for text in drawn.iter() if "name" in text.get("class", "")]
+    for name, bar in zip(names, (line for line in drawn.iter() if "bar" in line.get("class", "")), strict=True):
+        begin, end = (float(point.split(",")[0]) for point in bar.get("points", "").split())
+        spans[name] = end - begin
+    assert abs(spans["CPR:100"] / spans["gemm"] - 2.5) < 0.01
+
+
+def test_the_three_files_are_written(tmp_path: Path) -> None:
+    paths = report.write(tmp_path / "new" / "folder", "loss", {"bench": "loss"}, "table\n", "<svg/>")
+    assert [path.name for path in paths] == ["loss.json", "loss.md", "loss.svg"]
+    assert json.loads(paths[0].read_text()) == {"bench": "loss"}
+    assert sorted(path.name for path in paths[0].parent.iterdir()) == ["loss.json", "loss.md", "loss.svg"]
+
+
+def test_the_machine_is_described_without_names_or_paths() -> None:
+    told = machine()
+    assert set(told) == {"processor", "cores", "threads", "torch", "python", "native", "commit"}
+    assert "/" not in json.dumps(told)
