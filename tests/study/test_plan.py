@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 from abaca.errors import SpecError
 from abaca.study.plan import RowKey, Study, read_study
 
+ROOT = Path(__file__).parents[2]
 GOOD = """
 title = "T"
 outputs = ["softmax", "softmax+C"]
@@ -91,6 +93,22 @@ def test_a_mistake_is_refused_with_its_cure(tmp_path: Path, old: str, new: str, 
     with pytest.raises(SpecError, match=said) as caught:
         study(tmp_path, text)
     assert "study.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("studies/*/study.toml")), ids=lambda path: path.parent.name)
+def test_the_studies_that_come_along_are_good(path: Path) -> None:
+    found = read_study(path)
+    assert len({row[1:] for row in found.rows()}) == 19
+    for row in found.rows():
+        assert found.configurations(row)
+
+
+def test_the_study_of_the_documentation_is_good(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    found = study(tmp_path, blocks[0])
+    assert len(found.rows()) == 9
+    assert len(found.configurations(found.rows()[0])) == 6
 
 
 def test_a_study_that_is_not_there(tmp_path: Path) -> None:

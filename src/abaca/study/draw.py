@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from typing import Any
 
@@ -23,6 +24,11 @@ COLOURS = {
     "brown": ("#7a4a21", "#c79a6b"),
 }  # fmt: skip
 """By name: on white paper (after Okabe and Ito, a little darker for thin lines), and on a dark screen."""
+
+BASELINE_MARKERS = {
+    "popularity": "p", "most recent": ">", "personal frequency": "d", "sequential rules": "H",
+    "decayed sequential rules": "v",
+}  # fmt: skip
 
 INK, SOFT, RULE, PAPER = (COLOURS[name][0] for name in ("ink", "soft", "rule", "paper"))
 
@@ -56,14 +62,14 @@ def look(ranker: str) -> Look:
     try:
         spec = OutputSpec.parse(ranker)
     except SpecError:
-        return Look("grey", ".", ":", 1.0)
+        return Look("grey", BASELINE_MARKERS.get(ranker, "."), ":", 1.0)
     if spec.nodup:
         return Look("violet", "<", "-.")
     if spec.base != "softmax":
         return Look("brown", "*", "-") if spec.base == "repeatnet" else Look("pink", "X", ":")
     if spec.rerank:
         several = len(spec.rerank) > 1
-        mixed = Look("amber", "P", "--") if several else Look("red", "o", "-", 2.0)
+        mixed = Look("amber", "P", "--") if several else Look("red", "h", "-", 2.0)
         return mixed if spec.mix or several else Look("green", "D", "-.")
     if spec.copy:
         return Look("blue", "v", "--") if spec.point else Look("sky", "^", "-")
@@ -75,11 +81,11 @@ class Sheet:
 
     def __init__(self, name: str, words: str, shape: tuple[int, int] = (1, 1), panel: tuple[float, float] = (3.2, 2.5)):
         self.name, self.words = name, words
-        rows, columns = shape
+        rows, self.columns = shape
         with _theme(name):
             figure = needs("matplotlib.figure", "study").Figure
-            self.figure: Any = figure(figsize=(panel[0] * columns, panel[1] * rows), layout="constrained")
-            self.panels: list[Any] = list(self.figure.subplots(rows, columns, squeeze=False).flat)
+            self.figure: Any = figure(figsize=(panel[0] * self.columns, panel[1] * rows), layout="constrained")
+            self.panels: list[Any] = list(self.figure.subplots(rows, self.columns, squeeze=False).flat)
         self._legend: dict[str, dict[str, Any]] = {}
         self._groups: dict[str, dict[str, Any]] = {}
 
@@ -120,16 +126,18 @@ class Sheet:
         for panel in self.panels[used:]:
             panel.set_axis_off()
 
-    def svg(self, alone: bool = False) -> str:
-        """For a page; alone, for a file of its own."""
+    @cached_property
+    def _svg(self) -> str:
         text = self._saved("svg").decode()
         text = text[text.index("<svg") :]
-        text = re.sub(r' id="[A-Za-z0-9]+_\d+"|<metadata>.*?</metadata>', "", text, flags=re.DOTALL)
+        text = re.sub(r' id="[A-Za-z0-9.]+_\d+"|<metadata>.*?</metadata>', "", text, flags=re.DOTALL)
         for name, (light, _) in COLOURS.items():
             text = text.replace(light, f"var(--{name}, {light})")
-        head = f'<svg role="img" aria-label="{escape(self.words)}" '
-        style = f"<style>{STYLE}</style>" if alone else ""
-        return re.sub(r"<svg ([^>]*)>", lambda found: f"{head}{found.group(1)}>{style}", text, count=1)
+        return text.replace("<svg ", f'<svg role="img" aria-label="{escape(self.words)}" ', 1)
+
+    def svg(self, alone: bool = False) -> str:
+        """For a page; alone, for a file of its own."""
+        return self._svg.replace(">", f"><style>{STYLE}</style>", 1) if alone else self._svg
 
     def pdf(self) -> bytes:
         """For a paper."""
@@ -161,7 +169,7 @@ def each_once(names: Iterable[str]) -> list[str]:
 
 def _style(shown: Look) -> dict[str, Any]:
     """A look in matplotlib's words."""
-    size = {"*": 9.0, ".": 8.0, "P": 6.5, "X": 6.5}.get(shown.marker, 5.5)
+    size = {"*": 9.0, ".": 8.0, "P": 6.5, "X": 6.5, "h": 6.5}.get(shown.marker, 5.5)
     return {
         "color": shown.colour, "marker": shown.marker, "linestyle": shown.dash, "linewidth": shown.width,
         "markersize": size, "markeredgecolor": PAPER, "markeredgewidth": 0.4,
@@ -178,6 +186,6 @@ def _theme(name: str) -> Any:
             "xtick.color": SOFT, "ytick.color": SOFT, "xtick.labelsize": 8, "ytick.labelsize": 8,
             "axes.grid": True, "grid.color": RULE, "grid.linewidth": 0.6, "axes.axisbelow": True,
             "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 9.5, "axes.titleweight": "bold",
-            "axes.titlelocation": "left", "legend.fontsize": 8, "axes.linewidth": 0.8,
+            "axes.titlelocation": "left", "legend.fontsize": 8, "axes.linewidth": 0.8, "axes.labelsize": 8.5,
         }
     )  # fmt: skip

@@ -44,6 +44,8 @@ figure svg { display: block; width: 100%; height: auto; overflow: visible; }
 figcaption { margin-top: .6rem; }
 .wide main { max-width: 76rem; }
 .wide p, .wide dl, .wide ul, .wide figcaption { max-width: 50rem; }
+.wide figure svg { width: auto; max-width: 100%; }
+.table thead tr:first-child th { border-bottom: 0; }
 .table { margin: 1.6rem 0 2.4rem; }
 .table table { font-size: .86rem; width: auto; min-width: 24rem; }
 .table th, .table td { padding: .22rem .55rem; white-space: nowrap; }

@@ -30,6 +30,7 @@ class Standing:
 
     def __init__(self, study: Study, results: Results) -> None:
         self.study, self.results = study, results
+        self._searched: dict[tuple[RowKey, str], list[Run]] = {}
 
     @property
     def data(self) -> dict[str, Entry]:
@@ -44,8 +45,12 @@ class Standing:
 
     def searched(self, row: RowKey) -> list[Run]:
         """The runs among which a row's configuration is chosen."""
-        first = Run(row, (), self.study.seeds[0], self.data[row.data]["fingerprint"])
-        return list({run.id: run for run in map(first.with_options, self.study.configurations(row))}.values())
+        fingerprint = self.data[row.data]["fingerprint"]
+        if (row, fingerprint) not in self._searched:
+            first = Run(row, (), self.study.seeds[0], fingerprint)
+            runs = map(first.with_options, self.study.configurations(row))
+            self._searched[row, fingerprint] = list({run.id: run for run in runs}.values())
+        return self._searched[row, fingerprint]
 
     def chosen(self, row: RowKey) -> Run | None:
         """The run that validates best, once all have been tried; None before, or if all diverged."""

@@ -23,6 +23,9 @@ from abaca.study.tables import (
 METRIC = FIGURES[0]
 WORDS = {SIZE: "hidden size", "dim": "hidden size", "lr": "learning rate", "batch_targets": "targets per step"}
 LOGARITHMIC = (SIZE, "dim", "hidden", "lr", "batch_targets")
+FEWEST = 20
+"""Targets that a bin of the calibration needs to be shown."""
+
 Points = list[tuple[float, float]]
 
 
@@ -90,7 +93,7 @@ def learning_figure(standing: Standing) -> Sheet | None:
     if not panels:
         return None
     words = "Validation NDCG@10 in percent after each epoch, a panel per data set and encoder, a line per output layer"
-    sheet = Sheet("learning", words, grid_of(len(panels), 4), (2.6, 2.2))
+    sheet = Sheet("learning", words, grid_of(len(panels), 4), (2.5, 2.3))
     for row, points in lines.items():
         panel = sheet.panels[panels.index(f"{row.data}, {ENCODER_NAMES[row.encoder]}")]
         sheet.line(panel, row.output, points)
@@ -231,6 +234,6 @@ def _values(panel: Any, option: str, values: list[float]) -> None:
 
 def _titles(sheet: Sheet, names: Iterable[str], across: str, up: str) -> None:
     shown = list(names)
-    for panel, name in zip(sheet.panels, shown, strict=False):
-        sheet.title(panel, name, across, up)
+    for place, (panel, name) in enumerate(zip(sheet.panels, shown, strict=False)):
+        sheet.title(panel, name, across, up if place % sheet.columns == 0 else "")
     sheet.hide_rest(len(shown))

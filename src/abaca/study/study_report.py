@@ -23,7 +23,7 @@ CAPTIONS = {
     "trade-off": "Test NDCG@10 on targets that are repeats against that on new ones. Filled: the first encoder; "
     "hollow: the second; thin lines are 95 % bootstrap intervals over users. The upper right corner is where to be.",
     "calibration": "Of the test targets for which a model gave a repeat this probability, how many were repeats? The "
-    "dotted diagonal is a perfect prediction.",
+    "dotted diagonal is a perfect prediction; bins with fewer than 20 targets are left out.",
     "speed": "Test NDCG@10, geometric mean over data sets, against the median wall time of a training epoch.",
 }
 TABLE_TITLES = {

@@ -83,15 +83,17 @@ class Work:
                 time.sleep(WAIT)
 
     def pending(self) -> Iterator[Task]:
-        """What can be done now: runs, the tests of those that are chosen, and what follows from tests."""
+        """What can be done now: runs, tests of those that are chosen, what follows from tests, and last the sweep."""
         for data in self.study.data:
             yield from self._baselines(data)
         for row in self.study.rows():
-            yield from self._runs(row)
+            yield from self._runs([*self.standing.searched(row), *self.standing.seeds(row)])
             yield from self._tests(row)
             yield from self._comparison(row)
         for data in self.study.data:
             yield from self._examples(data)
+        for row in self.study.rows():
+            yield from self._runs([swept.run for swept in self.standing.swept(row)])
 
     def _claimed(self, task: Task, tell: Tell) -> bool:
         """Do a task, unless somebody else is at it or has done it."""
@@ -120,9 +122,7 @@ class Work:
 
                 yield Task("baseline", self.standing.baseline_id(data.name, name), f"{data.name}: {name}", do)
 
-    def _runs(self, row: RowKey) -> Iterator[Task]:
-        found = [*self.standing.searched(row), *self.standing.seeds(row)]
-        found += [swept.run for swept in self.standing.swept(row)]
+    def _runs(self, found: list[Run]) -> Iterator[Task]:
         for run in {run.id: run for run in found if self.results.get("run", run.id) is None}.values():
 
             def do(watch: Watch, run: Run = run) -> dict[str, Any]:
