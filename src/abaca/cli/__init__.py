@@ -50,6 +50,9 @@ def abaca(
     [bold]abaca train[/] LOG MODEL          learn from it
     [bold]abaca evaluate[/] MODEL LOG       honest numbers, repeats and new items apart
     [bold]abaca recommend[/] MODEL ID ID …  what comes next
+
+    [bold]abaca tune[/] LOG FOLDER          search good options
+    [bold]abaca compare[/] STUDY.toml       models × data sets × seeds: tables, figures, a page
     """
 
 

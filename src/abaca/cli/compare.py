@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from filelock import FileLock
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -46,11 +47,16 @@ def command(
         raise SpecError(f"--jobs {jobs} --threads {threads}: jobs are 0 or more, threads at least 1")
     needs("matplotlib", "study")
     place = Place(study, data, to or study.parent)
-    with Board() as board:
-        work = place.work() if only_report else run_study(place, jobs or cores(), threads, board.tell)
+    try:
+        with Board() as board:
+            work = place.work() if only_report else run_study(place, jobs or cores(), threads, board.tell)
+    except KeyboardInterrupt:
+        show.errors_to().print("stopped; the same command goes on", soft_wrap=True)
+        raise typer.Exit(130) from None
     if not work.standing.data:
         raise SpecError(f"{work.results.path} has no results yet; leave --only-report out to make them")
-    written = publish(work.standing, work.folder)
+    with FileLock(work.workshop.path / "publish.lock"):
+        written = publish(work.standing, work.folder)
     if examples:
         _print_examples(work.standing)
     _print_end(work.standing, written)

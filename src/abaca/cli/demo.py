@@ -22,6 +22,7 @@ from abaca.nn.model import make_model
 from abaca.ranking import ModelRanker
 from abaca.recommender import Recommender
 from abaca.study.cases import make_cases
+from abaca.study.extra import needs
 from abaca.study.figures import readme_figure
 from abaca.study.groceries import Source, groceries, synthetic
 from abaca.study.report import LEAST, METRIC, Findings, next_commands, report, verdict
@@ -51,6 +52,7 @@ def command(
     """
     began = time.perf_counter()
     out = show.console()
+    needs("matplotlib", "demo")
     source = _source(quick)
     out.print(f"\n[bold]{escape(source.title)}[/]")
     with read_log(source.log) as log:

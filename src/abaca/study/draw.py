@@ -119,6 +119,8 @@ class Sheet:
         line = needs("matplotlib.lines", "study").Line2D
         with _theme(self.name):
             handles = [line([], [], **style) for style in shown.values()]
+            wide, high = self.figure.get_size_inches()
+            self.figure.set_size_inches(wide, high + 0.18 * -(-len(shown) // columns))
             self.figure.legend(handles, shown.keys(), loc="outside lower center", ncols=columns, frameon=False)
 
     def hide_rest(self, used: int) -> None:

@@ -136,9 +136,9 @@ def calibration_figure(standing: Standing) -> Sheet | None:
         for entrant in entrants(standing):
             found = next(iter(entries(standing, entrant, name)), None)
             if entrant.group != BASELINES and found is not None and found["calibration"] is not None:
-                bins[name, entrant] = [
-                    (100 * b["predicted"], 100 * b["observed"]) for b in found["calibration"]["bins"]
-                ]
+                shown = [b for b in found["calibration"]["bins"] if b["count"] >= FEWEST]
+                bins[name, entrant] = [(100 * b["predicted"], 100 * b["observed"]) for b in shown]
+    bins = {key: points for key, points in bins.items() if points}
     panels = each_once(f"{name}, {ENCODER_NAMES[e.encoder]}" for name, e in bins)
     if not panels:
         return None

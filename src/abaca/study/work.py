@@ -79,7 +79,13 @@ class Work:
             todo = list(self.pending())
             if not todo:
                 return
-            if not any(self._claimed(task, tell) for task in todo):
+            left = len(todo)
+
+            def counted(message: Message, left: int = left) -> None:
+                words = f"{message.news}; at least {left - 1} more to do" if message.kind == "done" else message.news
+                tell(message._replace(news=words))
+
+            if not any(self._claimed(task, counted) for task in todo):
                 time.sleep(WAIT)
 
     def pending(self) -> Iterator[Task]:
