@@ -1,7 +1,11 @@
 import re
+import sys
 from xml.etree import ElementTree
 
+import pytest
+
 from abaca.baselines import BASELINES
+from abaca.errors import SpecError
 from abaca.study.draw import COLOURS, Sheet, grid_of, look
 
 ROWS = [
@@ -59,3 +63,9 @@ def test_print_and_picture() -> None:
 
 def test_panels_stand_in_rows() -> None:
     assert [grid_of(count) for count in (0, 1, 3, 4, 7)] == [(1, 1), (1, 1), (1, 3), (2, 3), (3, 3)]
+
+
+def test_a_package_that_is_missing_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SpecError, match=r"needs the package matplotlib; .*pip install 'abaca\[study\]'"):
+        Sheet("one", "words")

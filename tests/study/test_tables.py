@@ -150,6 +150,15 @@ def test_the_paper_s_way_of_averaging_a_grid(standing: Standing) -> None:
     assert found["sasrec", "dropout", "softmax"] == [(0.0, pytest.approx(20)), (0.1, pytest.approx(30))]
 
 
+def test_rows_of_few_data_sets_have_means_over_the_sets_with_all_rows(standing: Standing, tmp_path: Path) -> None:
+    text = standing.study.path.read_text(encoding="utf-8").replace('name = "b"', 'name = "b"\noutputs = ["softmax"]')
+    (tmp_path / "study.toml").write_text(text, encoding="utf-8")
+    fewer = Standing(read_study(tmp_path / "study.toml"), standing.results)
+    table = next(table for table in all_tables(fewer) if table.name == "summary")
+    assert [head for head, _ in table.heads[3:]] == ["without repeats (1)", "with repeats (1)", "all (2)"]
+    assert texts(table, "SASRec", "softmax+C")[3:] == ["*9.00"] * 3 + ["–"] * 6
+
+
 def test_figures_for_all_that_there_is(standing: Standing) -> None:
     names = [sheet.name for sheet in all_figures(standing)]
     assert names == ["sensitivity", "learning", "trade-off", "calibration", "speed"]

@@ -125,6 +125,11 @@ class Study:
         combinations = (dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values()))
         return [self.merged(row.encoder, *layers, combination) for combination in combinations]
 
+    def varied(self, row: RowKey) -> list[str]:
+        """The options that differ between a row's configurations."""
+        tried = self.configurations(row)
+        return [name for name in tried[0] if len({str(options[name]) for options in tried}) > 1]
+
     @staticmethod
     def merged(encoder: str, *layers: Options) -> Options:
         """Later options win; the size becomes what the encoder calls it."""

@@ -205,8 +205,9 @@ def _means(by_value: dict[float, list[list[float | None]]], count: int) -> Point
 
 
 def _varied(standing: Standing, row: RowKey) -> list[str]:
-    tried = standing.study.configurations(row)
-    return [name for name in tried[0] if len({str(options[name]) for options in tried}) > 1 and name != "hidden"]
+    """The grid's options that have numbers; the hidden size counts once."""
+    tried = standing.study.configurations(row)[0]
+    return [n for n in standing.study.varied(row) if isinstance(tried[n], int | float) and n != "hidden"]
 
 
 def _best(standing: Standing, run: Run) -> float | None:

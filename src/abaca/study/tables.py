@@ -65,7 +65,8 @@ def results_table(standing: Standing, name: str, data: Sequence[str], words: str
 def summary_table(standing: Standing, without: Sequence[str], with_repeats: Sequence[str]) -> Table:
     """Size, time per epoch, and geometric means over data sets (the paper's Table 4)."""
     every = [*without, *with_repeats]
-    groups = [(without, "without repeats"), (with_repeats, "with repeats"), (every, "all")]
+    whole = [name for name in every if standing.study.data_set(name).outputs is None]
+    groups = [(without, "without repeats"), (with_repeats, "with repeats"), (every, "all"), (whole, "with all rows")]
     groups = [group for at, group in enumerate(groups) if group[0] and group[0] not in [g[0] for g in groups[:at]]]
     timed = timed_on(standing)
     columns = [(tuple(data), metric) for data, _ in groups for metric in FIGURES]
@@ -140,7 +141,7 @@ def repeat_table(standing: Standing, data: Sequence[str]) -> Table:
 
 def choices_table(standing: Standing) -> Table:
     """The configuration that validation chose for each row."""
-    varied = sorted({name for row in standing.study.rows() for name in _varied(standing, row)})
+    varied = sorted({name for row in standing.study.rows() for name in standing.study.varied(row)})
     lines = []
     for row in standing.study.rows():
         chosen = standing.chosen(row) if row.data in standing.data else None
@@ -148,7 +149,7 @@ def choices_table(standing: Standing) -> Table:
         if chosen is None or entry is None:
             continue
         options = entry["all_options"]
-        shown = [Cell(None, f"{options[name]:g}" if name in options else "–") for name in varied]
+        shown = [Cell(None, _value(options.get(name))) for name in varied]
         figures = [Cell(None, str(len(standing.searched(row)))), Cell(None, str(entry["best_epoch"] + 1))]
         cells = (*shown, *figures, plain(100 * entry["best"], 2), Cell(None, chosen.id))
         lines.append(Line(row.data, f"{row.encoder} {row.output}", tuple(cells)))
@@ -254,10 +255,8 @@ def _copying(entry: Entry, part: str) -> float | None:
     return None if entry["calibration"] is None else float(entry["calibration"]["ece"])
 
 
-def _varied(standing: Standing, row: RowKey) -> list[str]:
-    """The options that a row's grid varies."""
-    tried = standing.study.configurations(row)
-    return [name for name in tried[0] if len({str(options[name]) for options in tried}) > 1]
+def _value(option: object) -> str:
+    return f"{option:g}" if isinstance(option, int | float) else "–" if option is None else str(option)
 
 
 def _shown(standing: Standing) -> list[Entrant]:

@@ -79,13 +79,7 @@ class Work:
             todo = list(self.pending())
             if not todo:
                 return
-            left = len(todo)
-
-            def counted(message: Message, left: int = left) -> None:
-                words = f"{message.news}; at least {left - 1} more to do" if message.kind == "done" else message.news
-                tell(message._replace(news=words))
-
-            if not any(self._claimed(task, counted) for task in todo):
+            if not any(self._claimed(task, len(todo) - 1, tell) for task in todo):
                 time.sleep(WAIT)
 
     def pending(self) -> Iterator[Task]:
@@ -101,7 +95,7 @@ class Work:
         for row in self.study.rows():
             yield from self._runs([swept.run for swept in self.standing.swept(row)])
 
-    def _claimed(self, task: Task, tell: Tell) -> bool:
+    def _claimed(self, task: Task, left: int, tell: Tell) -> bool:
         """Do a task, unless somebody else is at it or has done it."""
         place = self.workshop.path / "claims" / f"{task.kind}-{task.id}.lock"
         place.parent.mkdir(exist_ok=True)
@@ -114,7 +108,8 @@ class Work:
                 began = time.perf_counter()
                 values = task.do(Telling(task.words, tell))
                 self.results.append(task.kind, task.id, **values)
-                tell(Message("done", task.words, 1.0, _news(values, time.perf_counter() - began)))
+                news = f"{_news(values)}{time.perf_counter() - began:.1f} s; at least {left} more to do"
+                tell(Message("done", task.words, 1.0, news))
                 return True
         except Timeout:
             return False
@@ -242,7 +237,6 @@ def _words(run: Run) -> str:
     return f"{data}: {encoder} {output}, seed {run.seed}, {run.id}"
 
 
-def _news(values: Entry, seconds: float) -> str:
+def _news(values: Entry) -> str:
     figure = values.get("best")
-    said = "diverged; " if "error" in values else "" if figure is None else f"validation NDCG@10 {figure:.4f}; "
-    return f"{said}{seconds:.1f} s"
+    return "diverged; " if "error" in values else "" if figure is None else f"validation NDCG@10 {figure:.4f}; "
