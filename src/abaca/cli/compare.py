@@ -1,0 +1,78 @@
+"""`abaca compare`: the paper's kind of study, from a TOML file to tables, figures and a page."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from abaca.cli import show
+from abaca.errors import SpecError
+from abaca.study.jobs import Place, run_study
+from abaca.study.work import Message
+
+
+def command(
+    study: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="What is compared; docs/study.md explains it.")],
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="DIR", help="Where results go; the study's folder if not given.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="FOLDER", help="Where the study's logs are; else beside it.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", help="Processes; 0: one per core.")] = 0,
+    threads: Annotated[int, typer.Option("--threads", help="CPU threads of each process.")] = 1,
+) -> None:
+    """Train and test every row of a study, and write its tables, figures and page.
+
+    Encoders × output layers × data sets × seeds × grid; the configuration of each row is chosen on validation NDCG@10,
+    and only the chosen ones see the test targets. Stop it whenever you like, or kill it: the same command goes on
+    where it was and redoes nothing. Several of them, also on machines with a common folder, share the work.
+
+    Example: [bold]abaca compare studies/small/study.toml[/]
+    """
+    if jobs < 0 or threads < 1:
+        raise SpecError(f"--jobs {jobs} --threads {threads}: jobs are 0 or more, threads at least 1")
+    place = Place(study, data, to or study.parent)
+    with Board() as board:
+        run_study(place, jobs or len(os.sched_getaffinity(0)), threads, board.tell)
+
+
+class Board:
+    """What the workers do: a line for each, and one for every run that is done."""
+
+    def __init__(self) -> None:
+        self.console = show.errors_to()
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[news]}"),
+            TimeElapsedColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
+        )
+        self.lines: dict[int, TaskID] = {}
+
+    def __enter__(self) -> "Board":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def tell(self, message: Message) -> None:
+        """Show what a worker said."""
+        if message.kind == "began" or message.worker not in self.lines:
+            if message.worker in self.lines:
+                self.progress.remove_task(self.lines[message.worker])
+            self.lines[message.worker] = self.progress.add_task(escape(message.task), total=1.0, news="")
+        self.progress.update(self.lines[message.worker], completed=message.share, news=message.news)
+        if message.kind == "done":
+            self.console.print(f"{message.task}: {message.news}", markup=False, soft_wrap=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("compare")(command)
