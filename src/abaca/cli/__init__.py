@@ -56,11 +56,11 @@ def abaca(
 
 def main() -> None:
     """Run a command; 2 for the user's mistake, with one message, 1 for ours."""
-    from abaca.cli import compare, demo, evaluate, fetch, inspect, prepare, recommend, train
+    from abaca.cli import compare, demo, evaluate, fetch, inspect, prepare, recommend, train, tune
     from abaca.cli.show import errors_to
     from abaca.errors import UserError
 
-    for module in (demo, fetch, inspect, prepare, train, evaluate, recommend, compare):
+    for module in (demo, fetch, inspect, prepare, train, evaluate, recommend, compare, tune):
         module.add_to(app)
     try:
         app()

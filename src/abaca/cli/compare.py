@@ -10,7 +10,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from abaca.cli import show
 from abaca.errors import SpecError
+from abaca.study.extra import needs
 from abaca.study.jobs import Place, run_study
+from abaca.study.standing import Standing
+from abaca.study.study_report import cases, publish, summary_sentences
 from abaca.study.work import Message
 
 
@@ -24,6 +27,12 @@ def command(
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", help="Processes; 0: one per core.")] = 0,
     threads: Annotated[int, typer.Option("--threads", help="CPU threads of each process.")] = 1,
+    examples: Annotated[
+        bool, typer.Option("--examples", help="Show the same histories under several models side by side.")
+    ] = False,
+    only_report: Annotated[
+        bool, typer.Option("--only-report", help="Train nothing: write tables, figures and page from the results.")
+    ] = False,
 ) -> None:
     """Train and test every row of a study, and write its tables, figures and page.
 
@@ -35,9 +44,43 @@ def command(
     """
     if jobs < 0 or threads < 1:
         raise SpecError(f"--jobs {jobs} --threads {threads}: jobs are 0 or more, threads at least 1")
+    needs("matplotlib", "study")
     place = Place(study, data, to or study.parent)
     with Board() as board:
-        run_study(place, jobs or len(os.sched_getaffinity(0)), threads, board.tell)
+        work = place.work() if only_report else run_study(place, jobs or cores(), threads, board.tell)
+    if not work.standing.data:
+        raise SpecError(f"{work.results.path} has no results yet; leave --only-report out to make them")
+    written = publish(work.standing, work.folder)
+    if examples:
+        _print_examples(work.standing)
+    _print_end(work.standing, written)
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _print_examples(standing: Standing) -> None:
+    out = show.console()
+    for name, found in cases(standing).items():
+        out.print(f"\n[bold]{escape(name)}[/]: ↻ in the history · ✓ what came next · ○ came later", soft_wrap=True)
+        for case in found:
+            show.case(case, "user")
+
+
+def _print_end(standing: Standing, written: list[Path]) -> None:
+    out = show.console()
+    rows = standing.study.rows()
+    tested = sum(1 for row in rows if standing.tests(row))
+    out.print(f"\n[bold]{escape(standing.study.title)}[/]: {tested} of {len(rows)} rows tested", soft_wrap=True)
+    failed = [entry for entry in standing.results.all("run") if "error" in entry]
+    if failed:
+        out.print(f"{len(failed)} runs diverged and could not be chosen, such as {failed[0]['id']}", soft_wrap=True)
+    for sentence in summary_sentences(standing):
+        out.print(f"  {sentence}", markup=False, soft_wrap=True)
+    for path, words in zip(written, ("the page", "tables", "figures", "results"), strict=True):
+        out.print(f"{words:>8}: {path}", markup=False, soft_wrap=True)
 
 
 class Board:

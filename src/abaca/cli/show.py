@@ -14,6 +14,7 @@ from rich.table import Table
 from abaca.checkpoint import Record
 from abaca.evaluation import GROUPS, Evaluation
 from abaca.recommendation import Recommendations
+from abaca.study.cases import MEANING, Case, Pick
 from abaca.training import Step, Watch
 
 COLOURS = {"copy": "magenta", "rerank": "cyan", "explore": "green", "popular": "yellow"}
@@ -139,3 +140,28 @@ def duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def case(case: Case, who: str) -> None:
+    """Print one history and the rankers' answers to it."""
+    out = console()
+    out.print(
+        f"\n[bold]{case.kind.capitalize()}: {who} {escape(case.user)}[/], {MEANING[case.kind]}; "
+        f"{case.length} earlier items, {case.share:.0%} of them repeats"
+    )
+    out.print("latest: " + " → ".join(_pick(pick) for pick in case.latest))
+    out.print(f"next:   {_pick(case.target)}")
+    shown = Table(header_style="bold")
+    shown.add_column("", justify="right")
+    for name in case.lists:
+        shown.add_column(name)
+    for place in range(max(map(len, case.lists.values()))):
+        cells = (_pick(picks[place]) if place < len(picks) else "" for picks in case.lists.values())
+        shown.add_row(str(place + 1), *cells)
+    shown.add_row("[dim]rank of ✓[/]", *(f"[dim]{case.ranks[name]:,}[/]" for name in case.lists))
+    out.print(shown)
+
+
+def _pick(pick: Pick) -> str:
+    name = escape(pick.name) + (" ↻" if pick.repeat else "")
+    return f"[bold green]{name} ✓[/]" if pick.true else f"[green]{name} ○[/]" if pick.later else name

@@ -79,7 +79,7 @@ def command(
     Example: [bold]abaca train purchases.csv model/ --output softmax+CPR:100+Mi --epochs 30[/]
     """
     given = {key: value for key, value in locals().items() if key in _TUNABLE and value is not None}
-    options = {**(_read_config(config) if config else {}), **given}
+    options = {**(read_config(config) if config else {}), **given}
     if threads:
         torch.set_num_threads(threads)
     recommender = Recommender(options.pop("encoder", DEFAULT_ENCODER), options.pop("output", DEFAULT_OUTPUT), **options)
@@ -115,7 +115,7 @@ def _check_prepared(source: Path, given: dict[str, Any]) -> None:
         raise SpecError(f"{source} is prepared already: {', '.join(useless)} must be given to `abaca prepare`")
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
     """A run described by a TOML file; a key that is not an option is refused."""
     try:
         config = tomllib.loads(path.read_text(encoding="utf-8"))
