@@ -1,5 +1,6 @@
 """Downloads over real HTTP: going on, verifying, and servers that do not help."""
 
+import fcntl
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -164,11 +165,24 @@ def test_an_answer_that_says_no(site: Site, tmp_path: Path) -> None:
         download(f"{site.address}/gone.csv", tmp_path / "gone.csv", NOTHING)
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:9/log.csv", "nonsense"])
-def test_offline(tmp_path: Path, address: str) -> None:
+def test_offline(tmp_path: Path) -> None:
     with pytest.raises(FetchError, match="cannot be reached"):
-        download(address, tmp_path / "log.csv", NOTHING)
+        download("http://127.0.0.1:9/log.csv", tmp_path / "log.csv", NOTHING)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("address", ["nonsense", "file:///etc/hostname", "ftp://127.0.0.1/log.csv"])
+def test_only_http_is_spoken(tmp_path: Path, address: str) -> None:
+    with pytest.raises(FetchError, match="begins with http"):
+        download(address, tmp_path / "log.csv", NOTHING)
+
+
+def test_a_second_process_is_sent_away(site: Site, tmp_path: Path) -> None:
+    with (tmp_path / "log.csv.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(FetchError, match="by another process"):
+            get(site, tmp_path)
+    assert get(site, tmp_path).read_bytes() == BODY
 
 
 def test_a_file_for_which_there_is_no_room(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ The bytes that came are in `FILE.part`, and `FILE.part.json` says of what: the a
 version of the file (ETag or date) and its size. Only with such a name can the rest of the same version be asked for.
 """
 
+import fcntl
 import hashlib
 import http.client
 import json
@@ -13,10 +14,12 @@ import shutil
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from abaca.errors import FetchError
 
@@ -60,25 +63,48 @@ class _Broken(Exception):
 
 def download(address: str, to: Path, expected: Expected, progress: Progress | None = None) -> None:
     """Download a file, going on from what an earlier try left; verified, it is moved into its place."""
-    part = to.with_name(to.name + ".part")
+    if urlsplit(address).scheme not in ("http", "https"):
+        raise FetchError(f"{address!r} is not an address that begins with http:// or https://")
     to.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(to):
+        part = to.with_name(to.name + ".part")
+        _receive_all(address, part, progress or _silent)
+        try:
+            verify(part, expected)
+        except FetchError:
+            _forget(part)
+            raise
+        with part.open("rb") as stream:
+            os.fsync(stream.fileno())
+        part.replace(to)
+        _state(part).unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(to: Path) -> Iterator[None]:
+    """Two processes that write one file would mix it: the second is sent away."""
+    lock = to.with_name(to.name + ".lock")
+    with lock.open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise FetchError(f"{to} is being downloaded by another process; wait for it") from error
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _receive_all(address: str, part: Path, progress: Progress) -> None:
+    """Ask until everything is there; a connection that breaks is taken up again."""
     for attempt in range(ATTEMPTS):
         try:
-            _receive(address, part, progress or _silent)
-            break
+            return _receive(address, part, progress)
         except _Broken as error:
             if attempt == ATTEMPTS - 1:
                 raise FetchError(f"{address}: {error}; what came is kept, run the command again to go on") from error
             time.sleep(PAUSE_SECONDS * 2**attempt)
-    try:
-        verify(part, expected)
-    except FetchError:
-        _forget(part)
-        raise
-    with part.open("rb") as stream:
-        os.fsync(stream.fileno())
-    part.replace(to)
-    _state(part).unlink(missing_ok=True)
+    return None
 
 
 def verify(file: Path, expected: Expected) -> None:
@@ -136,7 +162,7 @@ def _ask(address: str, part: Path, begun: Version | None) -> http.client.HTTPRes
             if error.code in BUSY:
                 raise _Broken(f"the server answers {error.code} {error.reason}") from error
             raise FetchError(f"{address}: the server answers {error.code} {error.reason}") from error
-    except (ValueError, urllib.error.URLError, OSError, http.client.HTTPException) as error:
+    except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
         if begun is not None and part.stat().st_size:
             raise _Broken(f"cannot be reached ({_reason(error)})") from error
         raise FetchError(f"{address} cannot be reached ({_reason(error)})") from error
