@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 from abaca.cli import show
@@ -114,13 +122,14 @@ def _introduce(recipe: Recipe) -> None:
 
 @contextmanager
 def _downloading(name: str) -> Iterator[download.Progress]:
-    """A bar of bytes, speed and time left."""
+    """A bar of bytes and speed; it goes on turning while the file is unpacked and converted."""
     with Progress(
-        TextColumn(escape(name)),
+        SpinnerColumn(),
+        TextColumn(f"{escape(name)}: download and convert"),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
-        TimeRemainingColumn(),
+        TimeElapsedColumn(),
         console=show.errors_to(),
         transient=True,
     ) as progress:
