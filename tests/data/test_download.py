@@ -107,6 +107,23 @@ def test_a_file_that_changed_meanwhile_is_never_mixed(
     assert get(site, tmp_path).read_bytes() == body
 
 
+def test_a_crash_when_beginning_anew_leaves_no_bytes_of_the_old_version(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: None
+) -> None:
+    broken_off(site, tmp_path, after=1000)
+    site.files["log.csv"], site.etag = OTHER, '"v2"'
+
+    def crash(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "asdict", crash)
+        with pytest.raises(KeyboardInterrupt):
+            get(site, tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert get(site, tmp_path).read_bytes() == OTHER
+
+
 def test_another_address_does_not_go_on_with_these_bytes(site: Site, tmp_path: Path, once: None) -> None:
     broken_off(site, tmp_path, after=1000)
     site.files["mirror.csv"] = OTHER

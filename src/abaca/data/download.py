@@ -134,6 +134,8 @@ def _receive(address: str, part: Path, progress: Progress) -> None:
         done = _rest_begins(answer, part, begun, version)
         if version.total is not None and version.total - done > shutil.disk_usage(part.parent).free:
             raise FetchError(f"{address} has {version.total:,} bytes, and there is no room for it in {part.parent}")
+        if not done:
+            _forget(part)  # first: bytes of one version must never stand beside the name of another
         _state(part).write_text(json.dumps(asdict(version)), encoding="utf-8")
         with part.open("ab" if done else "wb") as target:
             while chunk := _read(answer):
