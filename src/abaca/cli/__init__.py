@@ -46,6 +46,7 @@ def abaca(
 
     [bold]abaca demo[/]                     see it work on grocery data
 
+    [bold]abaca fetch[/] NAME               a public data set, as a log
     [bold]abaca inspect[/] LOG              what is in the log
     [bold]abaca train[/] LOG MODEL          learn from it
     [bold]abaca evaluate[/] MODEL LOG       honest numbers, repeats and new items apart
@@ -58,11 +59,11 @@ def abaca(
 
 def main() -> None:
     """Run a command; 2 for the user's mistake, with one message, 1 for ours."""
-    from abaca.cli import compare, demo, evaluate, inspect, prepare, recommend, train, tune
+    from abaca.cli import compare, demo, evaluate, fetch, inspect, prepare, recommend, train, tune
     from abaca.cli.show import errors_to
     from abaca.errors import UserError
 
-    for module in (demo, inspect, prepare, train, evaluate, recommend, compare, tune):
+    for module in (demo, fetch, inspect, prepare, train, evaluate, recommend, compare, tune):
         module.add_to(app)
     try:
         app()
