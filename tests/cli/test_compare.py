@@ -69,7 +69,7 @@ def test_one_command_gives_tables_figures_and_examples(tmp_path: Path) -> None:
     assert "Thing " in result.stdout
     assert "gru4rec repeatnet" in result.stdout
     page = (tmp_path / "to" / "report.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 6
     for row in [*rows, "repeatnet", "popularity"]:
         assert f"<th>{row}</th>" in page
     again = run("compare", path, "--to", tmp_path / "to", "--only-report")
@@ -125,4 +125,4 @@ def test_killed_in_the_middle_it_finishes_without_doing_anything_twice(tmp_path:
     assert len(found) == len(set(found))
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert all(f"<th>{row}</th>" in page for row in [*ROWS, "repeatnet"])
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 6

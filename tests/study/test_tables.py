@@ -27,14 +27,14 @@ dropout = [0.0, 0.1]
 [encoders.sasrec]
 [encoders.gru4rec]
 [[data]]
-name = "a_1"
+name = "ml-1m"
 synthetic = {}
 [[data]]
 name = "b"
 synthetic = {}
 """
-TEST = {("a_1", "softmax"): 0.04, ("a_1", "softmax+C"): 0.09, ("b", "softmax"): 0.16, ("b", "softmax+C"): 0.04}
-P_VALUES = {"a_1": 0.001, "b": 0.03}
+TEST = {("ml-1m", "softmax"): 0.04, ("ml-1m", "softmax+C"): 0.09, ("b", "softmax"): 0.16, ("b", "softmax+C"): 0.04}
+P_VALUES = {"ml-1m": 0.001, "b": 0.03}
 
 
 def entry(value: float) -> dict[str, Any]:
@@ -52,8 +52,14 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Standing:
     results = Results(folder / "results.jsonl", folder / "lock")
     found = Standing(read_study(folder / "study.toml"), results)
     counts = {"users": 7, "items": 5, "interactions": 1234, "test_targets": 7, "training_targets": 9}
-    for name, repeats in (("a_1", 0.0), ("b", 0.4)):
-        results.append("data", name, name=name, fingerprint=name, repeats=repeats, counts=counts, split="leave one out")
+    for name, repeats in (("ml-1m", 0.0), ("b", 0.4)):
+        size = {"name": name, "users": 7, "items": 5, "interactions": 1234, "median_length": 3.0, "longest": 9}
+        tallies = [{"length": 3, "count": 9, "repeats": 4}, {"length": 4, "count": 8, "repeats": 4}]
+        results.append(
+            "data", name, name=name, fingerprint=name, repeats=repeats, counts=counts, split="leave one out",
+            census=size | {"repeat_share": repeats, "last_repeat_share": repeats},
+            repetition={"with_repeat": tallies, "without_repeat": tallies},
+        )  # fmt: skip
         results.append("baseline", found.baseline_id(name, "popularity"), data=name, **entry(0.02))
     for row in found.study.rows():
         fill(found, row)
@@ -88,7 +94,7 @@ def texts(table: Table, group: str, name: str) -> list[str]:
 
 
 def test_a_table_per_kind_of_data(tables: dict[str, Table]) -> None:
-    assert tables["without-repeats"].columns == ["a_1 NDCG", "a_1 HR", "a_1 MRR"]
+    assert tables["without-repeats"].columns == ["ml-1m NDCG", "ml-1m HR", "ml-1m MRR"]
     assert texts(tables["without-repeats"], "SASRec", "softmax+C") == ["*9.00▲"] * 3
     assert texts(tables["with-repeats"], "GRU4Rec", "softmax+C") == ["4.00▽"] * 3
     assert texts(tables["with-repeats"], "GRU4Rec", "softmax") == ["*16.00"] * 3
@@ -121,13 +127,19 @@ def test_repeats_and_new_apart(tables: dict[str, Table]) -> None:
     assert "b 50.0 %" in tables["repeats"].caption
 
 
+def test_the_paper_s_numbers_stand_beside(tables: dict[str, Table]) -> None:
+    assert tables["paper"].columns == [f"ml-1m {m} {w}" for m in ("NDCG", "HR") for w in ("ours", "paper's")]
+    assert texts(tables["paper"], "SASRec", "softmax") == ["4.00", "16.75", "4.00", "29.45"]
+    assert texts(tables["paper"], "baselines", "popularity") == ["2.00", "–", "2.00", "–"]
+
+
 def test_holm_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([]) == []
 
 
 def test_a_correction_takes_marks_away(standing: Standing) -> None:
-    assert marks(standing, "a_1", "ndcg@10") == {("sasrec", "softmax+C"): "▲", ("gru4rec", "softmax+C"): "▲"}
+    assert marks(standing, "ml-1m", "ndcg@10") == {("sasrec", "softmax+C"): "▲", ("gru4rec", "softmax+C"): "▲"}
 
 
 def test_formats_agree(tables: dict[str, Table]) -> None:
@@ -138,7 +150,7 @@ def test_formats_agree(tables: dict[str, Table]) -> None:
     assert "| softmax+C | 4.00▽ | 4.00▽ | 4.00▽ |" in to_markdown(table)
     assert "<th>softmax+C</th><td>4.00<sup>▽</sup></td>" in to_html(table)
     latex = to_latex(tables["without-repeats"])
-    assert "a\\_1" in latex
+    assert "performance (\\%) at 10" in latex
     assert "softmax+C & \\textbf{9.00}$^{\\blacktriangle}$" in latex
     body = [line for line in latex.splitlines() if line.endswith("\\\\") and "multicolumn" not in line]
     assert {line.count("&") for line in body} == {3}
@@ -161,18 +173,18 @@ def test_rows_of_few_data_sets_have_means_over_the_sets_with_all_rows(standing: 
 
 def test_figures_for_all_that_there_is(standing: Standing) -> None:
     names = [sheet.name for sheet in all_figures(standing)]
-    assert names == ["sensitivity", "learning", "trade-off", "calibration", "speed"]
+    assert names == ["repetition", "sensitivity", "learning", "trade-off", "calibration", "speed"]
 
 
 def test_everything_is_written(standing: Standing, tmp_path: Path) -> None:
     publish(standing, tmp_path)
     names = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
-    tables = ("data", "without-repeats", "with-repeats", "summary", "gains", "repeats", "choices")
+    tables = ("datasets", "without-repeats", "with-repeats", "summary", "gains", "repeats", "paper", "choices")
     assert {f"tables/{name}.{ending}" for name in tables for ending in ("md", "tex", "csv")} <= names
     assert {f"figures/{name}.{ending}" for name in ("sensitivity", "speed") for ending in ("svg", "pdf")} <= names
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "By &lt;hand&gt;" in page
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 6
     assert page.count("<table") == len(tables)
     assert "SASRec: softmax is best, NDCG@10 8.00 %." in page
     assert "<script" not in page
@@ -185,4 +197,4 @@ def test_results_alone_are_enough(standing: Standing, tmp_path: Path) -> None:
     assert summary_sentences(again) == summary_sentences(standing)
     assert cases(again) == {}
     assert data_table(again).lines[0].cells[2].text == "1,234"
-    assert json.loads(standing.results.path.read_text(encoding="utf-8").splitlines()[0])["name"] == "a_1"
+    assert json.loads(standing.results.path.read_text(encoding="utf-8").splitlines()[0])["name"] == "ml-1m"

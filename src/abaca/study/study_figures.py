@@ -6,6 +6,8 @@ from typing import Any
 from abaca.metrics import geometric_mean
 from abaca.study.draw import SOFT, Sheet, each_once, grid_of
 from abaca.study.plan import SIZE, Options, RowKey
+from abaca.study.repetition import Repetition, Tally
+from abaca.study.repetition_figure import repetition_figure
 from abaca.study.runs import FIGURES, Run
 from abaca.study.standing import Standing
 from abaca.study.tables import (
@@ -31,8 +33,18 @@ Points = list[tuple[float, float]]
 
 def all_figures(standing: Standing) -> list[Sheet]:
     """Every figure for which there is something to show."""
-    makers = (sensitivity_figure, learning_figure, trade_off_figure, calibration_figure, speed_figure)
+    makers = (when_figure, sensitivity_figure, learning_figure, trade_off_figure, calibration_figure, speed_figure)
     return [sheet for make in makers if (sheet := make(standing)) is not None]
+
+
+def when_figure(standing: Standing) -> Sheet | None:
+    """How likely a repeat is by length, on the data sets with repeats (the paper's Figure 3)."""
+    names = [name for name in standing.data if standing.has_repeats(name)]
+    lines = {name: standing.data[name]["repetition"].values() for name in names}
+    found = {
+        name: Repetition(*(tuple(Tally(**tally) for tally in line) for line in both)) for name, both in lines.items()
+    }
+    return repetition_figure(found) if found else None
 
 
 def sensitivity_figure(standing: Standing) -> Sheet | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from abaca.checkpoint import write_text
 from abaca.study.cases import Case
+from abaca.study.datasets import Census, dataset_table
 from abaca.study.draw import Sheet
 from abaca.study.page import figure, page, paragraph, section
 from abaca.study.report import case_html
@@ -13,10 +14,12 @@ from abaca.study.results import Entry
 from abaca.study.runs import FIGURES
 from abaca.study.standing import Standing
 from abaca.study.study_figures import all_figures
-from abaca.study.table import WRITERS, Cell, Line, Table, plain, to_html
+from abaca.study.table import WRITERS, Table, to_html
 from abaca.study.tables import BASELINES, all_tables, entrants, mean_figure
 
 CAPTIONS = {
+    "repetition": "How often the last item of a user's first so many is one of those before it, apart by whether there "
+    "had been a repeat among those already; in brackets how many sequences. Bands are 95 % intervals.",
     "sensitivity": "Validation NDCG@10, geometric mean over data sets, when one option changes. An option of the sweep "
     "changes alone, the others are as chosen; one of the grid is averaged over the other options.",
     "learning": "Validation NDCG@10 after each epoch of the chosen runs (first seed); the best epoch is kept.",
@@ -32,9 +35,11 @@ TABLE_TITLES = {
     "summary": "All in one: size, time, geometric means",
     "gains": "What each output layer gains",
     "repeats": "Repeats and new items apart",
+    "paper": "Beside the paper",
     "choices": "What validation chose",
 }
 FIGURE_TITLES = {
+    "repetition": "When do people repeat?",
     "sensitivity": "How much the options matter",
     "learning": "Learning",
     "trade-off": "Good at repeats, good at new items",
@@ -70,20 +75,8 @@ def study_page(standing: Standing, tables: Sequence[Table], sheets: Sequence[She
 
 
 def data_table(standing: Standing) -> Table:
-    """What the data sets are."""
-    lines = []
-    for name, entry in standing.data.items():
-        counts = entry["counts"]
-        numbers = (counts["users"], counts["items"], counts["interactions"], counts["test_targets"])
-        cells = (*(Cell(number, f"{number:,}") for number in numbers), plain(100 * entry["repeats"], 1))
-        group = "with repeats" if standing.has_repeats(name) else "without repeats"
-        lines.append(Line(group, name, cells))
-    heads = tuple((head, ("",)) for head in ("users", "items", "interactions", "test targets", "repeats %"))
-    rules = sorted({entry["split"] for entry in standing.data.values()})
-    caption = (
-        f"The data sets as prepared; the share of interactions with an item the user had before. {'; '.join(rules)}."
-    )
-    return Table("data", caption, heads, tuple(sorted(lines, key=lambda line: line.group, reverse=True)))
+    """What the data sets hold (the paper's Table 1)."""
+    return dataset_table(Census(**entry["census"]) for entry in standing.data.values())
 
 
 def summary_sentences(standing: Standing) -> list[str]:
@@ -153,6 +146,7 @@ def _made(standing: Standing) -> str:
         **{f"{name} grid": _said(plan.grid) for name, plan in study.encoders.items() if plan.grid},
         "sweep": _said(study.sweep.options) or "none",
         "seeds": ", ".join(map(str, study.seeds)),
+        "split": "; ".join(sorted({entry["split"] for entry in standing.data.values()})),
         **{key: ", ".join(sorted({str(entry["environment"].get(key)) for entry in entries})) for key in keys},
     }
     listed = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in facts.items())

@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 
 from abaca.evaluation import GROUPS, Group
 from abaca.metrics import Estimate, geometric_mean
+from abaca.study.paper import PER_SET, citation, dataset_names, paper_results
 from abaca.study.plan import RowKey
 from abaca.study.results import Entry
 from abaca.study.runs import FIGURES
@@ -40,6 +41,7 @@ def all_tables(standing: Standing) -> list[Table]:
         summary_table(standing, without, with_repeats),
         gains_table(standing, names),
         repeat_table(standing, with_repeats),
+        paper_table(standing),
         choices_table(standing),
     ]
     return [table for table in tables if table.heads and table.lines]
@@ -136,6 +138,23 @@ def repeat_table(standing: Standing, data: Sequence[str]) -> Table:
         f"recommended, and the calibration error of the predicted probability of a repeat. Repeats happen: {happen}.",
         tuple((each, ("repeat", "new", "recommended", "calibration")) for each in data),
         bold_best(_lines(standing, columns, cell), skip=lambda place: place % 4 > 1),
+    )
+
+
+def paper_table(standing: Standing) -> Table:
+    """Our figures beside the paper's, on the data sets that both have."""
+    theirs = {(result.encoder, result.output): result.values for result in paper_results()}
+    data = [name for name in standing.data if name in dataset_names()]
+    columns = [(name, metric, whose) for name in data for metric in PER_SET for whose in ("ours", "paper's")]
+
+    def cell(entrant: Entrant, column: tuple[str, str, str]) -> Cell:
+        name, metric, whose = column
+        printed = theirs.get((entrant.encoder, entrant.output), {}).get(name, {}).get(metric)
+        return plain(percent(figure(standing, entrant, name, metric) if whose == "ours" else printed), 2)
+
+    heads = tuple((f"{name} {NAMES[metric]}", ("ours", "paper's")) for name in data for metric in PER_SET)
+    return Table(
+        "paper", f"Test performance (%) at 10 beside {citation()}.", heads, tuple(_lines(standing, columns, cell))
     )
 
 

@@ -17,7 +17,9 @@ from abaca.data.sequences import Sequences
 from abaca.errors import TrainingError
 from abaca.evaluation import Evaluation
 from abaca.study.cases import make_cases
+from abaca.study.datasets import census
 from abaca.study.plan import DataSet, RowKey, Study
+from abaca.study.repetition import repetition
 from abaca.study.results import Entry, Results
 from abaca.study.runs import FIGURES, Run, Workshop, baseline, failed_values, run_values
 from abaca.study.standing import Standing
@@ -225,6 +227,8 @@ def _data_values(data: DataSet, sequences: Sequences) -> Entry:
         "name": data.name,
         "fingerprint": sequences.fingerprint,
         "repeats": round(float(repeats(sequences).mean()), 4),
+        "census": asdict(census(sequences, data.name)),
+        "repetition": asdict(repetition(sequences)),
         "catalogue": sequences.catalogue.size,
         "counts": counts,
         "split": sequences.manifest["split"]["rule"],
