@@ -8,7 +8,6 @@ title = "…"                          seeds = [0, 1]                       outp
 """
 
 import itertools
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -20,7 +19,7 @@ from abaca.errors import SpecError
 from abaca.nn.encoders import ENCODERS
 from abaca.nn.outputs import OutputSpec
 from abaca.recommender import sort_options
-from abaca.study.toml import Grid, TomlTable, refuse_unknown
+from abaca.study.toml import Grid, TomlTable, read_toml, refuse_unknown
 
 Options = dict[str, Any]
 
@@ -143,12 +142,7 @@ class Study:
 
 def read_study(path: Path, data: Path | None = None) -> Study:
     """Read and check a study; logs are looked for in the folder `data`, or else in the study's own."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SpecError(f"{path} is not there; docs/study.md shows what a study looks like") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path}: {error}") from error
+    document = read_toml(path, "docs/study.md shows what a study looks like")
     try:
         return _study(path, document, data or path.parent)
     except SpecError as error:

@@ -93,11 +93,13 @@ class Workshop:
     def test(self, run: Run, sequences: Sequences, watch: Watch) -> tuple[Evaluation, float]:
         """Every test target's rank under the run's model, and the seconds that ranking took."""
         file = self.path / "ranks" / f"{run.folder}.npz"
-        if not file.exists():
-            recommender = self.train(run, sequences, watch)
-            began = time.perf_counter()
-            result = recommender.evaluate(sequences)
-            _save(file, result, time.perf_counter() - began)
+        file.parent.mkdir(exist_ok=True)
+        with FileLock(f"{file}.lock"):
+            if not file.exists():
+                recommender = self.train(run, sequences, watch)
+                began = time.perf_counter()
+                result = recommender.evaluate(sequences)
+                _save(file, result, time.perf_counter() - began)
         return _load(file, " ".join(run.row[1:]), sequences)
 
 
@@ -150,7 +152,6 @@ _ARRAYS = ("users", "positions", "items", "rank", "repeat", "top", "top_repeat",
 
 
 def _save(file: Path, result: Evaluation, seconds: float) -> None:
-    file.parent.mkdir(exist_ok=True)
     part = file.with_name(f".{file.name}")
     arrays = {name: getattr(result, name) for name in _ARRAYS}
     with part.open("wb") as stream:

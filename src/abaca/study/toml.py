@@ -1,13 +1,25 @@
 """TOML tables that are read key by key: unknown keys and values of the wrong kind are refused."""
 
 import difflib
+import tomllib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from abaca.errors import SpecError
 from abaca.nn.outputs import OutputSpec
 
 Grid = dict[str, list[Any]]
+
+
+def read_toml(path: Path, hint: str) -> dict[str, Any]:
+    """A file's values; where it is not there, the hint says what would be."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SpecError(f"{path} is not there; {hint}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: {error}") from error
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from abaca.recommender import Recommender
 from abaca.study.extra import needs
 from abaca.study.plan import PREPARE, Options, Study
 from abaca.study.runs import FIGURES, digest
-from abaca.study.toml import TomlTable
+from abaca.study.toml import TomlTable, read_toml
 from abaca.training import Watch
 
 METRIC = FIGURES[0]
@@ -177,14 +176,7 @@ class _Pruning(Watch):
 
 def read_space(path: Path | None) -> Options:
     """The space of a TOML file; without one, the usual."""
-    if path is None:
-        return SPACE
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SpecError(f"{path} is not there; a space is a TOML file such as: dropout = [0.0, 0.5]") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path}: {error}") from error
+    return SPACE if path is None else read_toml(path, "a space is a TOML file such as: dropout = [0.0, 0.5]")
 
 
 def _suggest(trial: Any, name: str, values: Any) -> Any:
