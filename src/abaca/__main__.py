@@ -2,4 +2,5 @@
 
 from abaca.cli import main
 
-main()
+if __name__ == "__main__":  # a worker process of a study imports this file again
+    main()

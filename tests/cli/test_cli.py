@@ -1,6 +1,7 @@
 """The command line, end to end on a tiny log: what it prints, what it writes, how it exits."""
 
 import csv
+import importlib
 import json
 import os
 import re
@@ -15,11 +16,10 @@ import pytest
 import typer.main
 
 import abaca
-from abaca.cli import app, main, with_flags
+from abaca.cli import COMMANDS, app, main, with_flags
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import SpecError
 
-COMMANDS = ("inspect", "prepare", "train", "evaluate", "recommend", "serve")
 QUICK = [
     "--epochs", "2", "--dim", "8", "--encoder", "gru4rec", "--lr", "0.02", "--warmup", "2", "--batch-targets", "100"
 ]  # fmt: skip
@@ -564,3 +564,12 @@ def test_the_log_may_be_anywhere_in_any_format(cli: Cli, shop: Shop, tmp_path: P
     (folder / "b.csv").write_text("".join([lines[0], *lines[240:]]))
     assert cli("inspect", folder, "--json").json["interactions"] == 480
     assert cli("evaluate", shop.model, folder, "--no-baselines", "--json").code == 0
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_summary_of_a_command_is_its_help(name: str) -> None:
+    """`abaca --help` shows it without loading the command."""
+    loaded = typer.Typer()
+    importlib.import_module(f"abaca.cli.{name}").add_to(loaded)
+    group = typer.main.get_group(loaded)
+    assert (group.commands[name].help or "").split("\n\n")[0].replace("\n", " ") == COMMANDS[name]

@@ -11,7 +11,7 @@ from abaca.data.sequences import Targets
 from abaca.evaluation import Comparison, compare, evaluate
 from abaca.metrics import Estimate
 from abaca.study.cases import make_cases
-from abaca.study.figures import colour, readme_figure
+from abaca.study.figures import readme_figure
 from abaca.study.groceries import synthetic
 from abaca.study.report import Findings, next_commands, report, verdict
 from abaca.study.statistics import choose_users, repeat_curves
@@ -70,7 +70,7 @@ def test_the_page_is_well_formed_and_loads_nothing(found: Findings) -> None:
     assert not names & {"script", "img", "link", "iframe", "object", "i"}
     assert [attrs["href"] for _, attrs in tags.seen if "href" in attrs] == ["https://example.org/?a=1&b=2"]
     assert not any("src" in attrs for _, attrs in tags.seen)
-    assert "url(" not in report(found)
+    assert not re.search(r"url\((?!#)", report(found))
     assert "@import" not in report(found)
 
 
@@ -123,17 +123,13 @@ def test_next_commands_quote_ids(found: Findings) -> None:
 
 def test_the_readme_figure_stands_alone(found: Findings) -> None:
     svg = readme_figure(found.results, "a <title>")
-    assert svg.startswith("<svg xmlns=")
+    assert svg.startswith("<svg ")
+    assert 'xmlns="http://www.w3.org/2000/svg"' in svg
     assert "<style>" in svg
     assert "a &lt;title&gt;" in svg
     assert "most recent" in svg
     best = max(result.mean("ndcg@10") for result in found.results)
     assert f"{best:.4f} over all targets" in svg
-
-
-def test_a_ranker_has_one_colour() -> None:
-    names = ["softmax+CPR:100+Mi", "softmax", "mos:3", "softmax+nodup", "popularity", "most recent"]
-    assert [colour(name) for name in names] == ["s0", "s1", "s1", "s2", "s3", "s3"]
 
 
 def test_what_came_after_the_target_is_marked(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from abaca.evaluation import evaluate
 from abaca.nn.model import make_model
 from abaca.options import TrainingOptions
 from abaca.ranking import ModelRanker
-from abaca.study.plot import STYLE, Plot, linear
+from abaca.study.draw import Look, Sheet
 from abaca.training import Step, Trainer, Watch
 from abaca.types import Record
 
 METRIC = METRICS[0]
-COLOURS = ("s0", "s1")
+LOOKS = (Look("red", "o", "-"), Look("blue", "s", "--"))
 
 
 class Point(NamedTuple):
@@ -106,19 +106,13 @@ def learn_peer(pair: Pair, peer: Peer, seconds: float, points: int, told: Callab
 
 def figure(title: str, curves: Mapping[str, list[Point]]) -> str:
     """One line a side."""
-    every = [point for points in curves.values() for point in points]
-    minutes = max(point.cpu_seconds for point in every) / 60
-    plot = Plot(linear(minutes), linear(max(point.value for point in every)), (720, 420), right=28, top=84)
-    plot.axes("minutes of CPU time spent on training", f"validation {METRIC.upper()}")
-    plot.text((14, 26), title, "title")
-    lines = [[(point.cpu_seconds / 60, point.value) for point in points] for points in curves.values()]
-    for line, css in zip(lines, COLOURS, strict=True):
-        plot.line(line, f"line {css}")
-        for place in line:
-            plot.dot(place, css, 3)
-    for name, line, css in zip(curves, lines, COLOURS, strict=True):
-        plot.label(line[-1], name, css)
-    return plot.svg(title, STYLE)
+    sheet = Sheet("learning", title, panel=(6.2, 3.5))
+    (panel,) = sheet.panels
+    for (name, points), look in zip(curves.items(), LOOKS, strict=True):
+        sheet.line(panel, name, [(point.cpu_seconds / 60, point.value) for point in points], look)
+    sheet.title(panel, title, "minutes of CPU time spent on training", f"validation {METRIC.upper()}")
+    sheet.legend(columns=2)
+    return sheet.svg(alone=True)
 
 
 def table(title: str, curves: Mapping[str, list[Point]]) -> str:

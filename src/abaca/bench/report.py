@@ -7,10 +7,10 @@ from typing import Any
 
 from abaca.bench.measure import MB, Measurement
 from abaca.checkpoint import write_text
-from abaca.study.plot import STYLE, Plot, Scale, linear
+from abaca.study.draw import COLOURS, Sheet
 
-BAR, HEAD = 34, 64
-"""Pixels of a bar with its distance, and of what stands above the first."""
+BAR = 0.27
+"""Inches of a bar with its distance."""
 
 
 def columns(found: Sequence[Measurement]) -> dict[str, Callable[[Measurement], str]]:
@@ -42,20 +42,15 @@ def markdown(title: str, found: Sequence[Measurement], machine: dict[str, Any]) 
 def figure(title: str, found: Sequence[Measurement], machine: dict[str, Any]) -> str:
     """CPU time per target of every contender as bars, on one scale from 0."""
     cost = {one.name: 1e6 / one.targets_per_second for one in found}
-    left = 40 + round(7.9 * max(map(len, cost)))
-    size = (max(720, left + 480), HEAD + BAR * len(cost) + 60)
-    plot = Plot(linear(max(cost.values())), Scale(float(len(cost)), 0.0, ()), size, right=80, top=HEAD)
-    plot.left = left
-    plot.axes("µs of CPU time per target", "")
-    plot.text((14, 26), title, "title")
-    plot.text((14, 46), _where(machine))
-    for row, (name, value) in enumerate(cost.items()):
-        css = "s1" if _is_reference(found[row]) else "s0"
-        _, y = plot.at((0, row + 0.5))
-        plot.text((left - 12, y + 4.5), name, f"name {css}", "end")
-        plot.line([(0, row + 0.5), (value, row + 0.5)], f"bar line {css}")
-        plot.text((plot.at((value, 0))[0] + 12, y + 4.5), f"{value:,.0f}" if value >= 100 else f"{value:.3g}")
-    return plot.svg(title, STYLE + ".plot .bar { stroke-width: 14px; stroke-linecap: butt; }")
+    sheet = Sheet("bench", title, panel=(7.2, 1.0 + BAR * len(cost)))
+    (panel,) = sheet.panels
+    colours = [COLOURS["blue" if _is_reference(one) else "red"][0] for one in found]
+    bars = panel.barh(list(cost), list(cost.values()), height=0.6, color=colours)
+    panel.bar_label(bars, [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in cost.values()], padding=4)
+    panel.invert_yaxis()
+    panel.grid(axis="y", visible=False)
+    sheet.title(panel, f"{title}\n{_where(machine)}", "µs of CPU time per target", "")
+    return sheet.svg(alone=True)
 
 
 def _is_reference(one: Measurement) -> bool:

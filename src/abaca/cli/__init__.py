@@ -1,5 +1,6 @@
 """The command line: the only place that prints, parses arguments or exits."""
 
+import importlib
 import os
 import re
 import sys
@@ -18,6 +19,25 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+COMMANDS = {
+    "demo": "Learn from real groceries when to repeat and when to explore, and show what came of it.",
+    "fetch": "Fetch one of the paper's data sets and turn it into a log that `prepare` and `train` read.",
+    "inspect": "Show what a person needs to know of a log before training on it.",
+    "prepare": "Turn a log into sequences: filtered, in order, split; memory-mapped arrays with a manifest.",
+    "train": "Train a model on a log, keeping the epoch that validates best.",
+    "evaluate": "Rank every held-out target against the whole catalogue, and split the numbers by repeat and new.",
+    "recommend": "Say what comes next after a history of raw ids, with probability and reason.",
+    "serve": "Serve a model over HTTP, with a page at / that shows what it recommends and why.",
+    "tune": "Search learning rate, dropout, batch and size for the best validation NDCG@10, with Optuna.",
+    "compare": "Train and test every row of a study, and write its tables, figures and page.",
+    "bench": "Measure how fast it is here: CPU time, wall time and peak memory.",
+}
+"""Each is a module of this room; the summary is the first line of its help."""
+
+COMPLETION = "_ABACA_COMPLETE"
+"""Set where a shell asks how a word could go on."""
 
 
 def _version(wanted: bool) -> None:
@@ -47,23 +67,24 @@ def abaca(
 
     [bold]abaca demo[/]                     see it work on grocery data
 
+    [bold]abaca fetch[/] NAME               a public data set, as a log
     [bold]abaca inspect[/] LOG              what is in the log
     [bold]abaca train[/] LOG MODEL          learn from it
     [bold]abaca evaluate[/] MODEL LOG       honest numbers, repeats and new items apart
     [bold]abaca recommend[/] MODEL ID ID …  what comes next
     [bold]abaca serve[/] MODEL              the same over HTTP, with a page
+
+    [bold]abaca tune[/] LOG FOLDER          search good options
+    [bold]abaca compare[/] STUDY.toml       models × data sets × seeds: tables, figures, a page
     """
 
 
 def main() -> None:
     """Run a command; 2 for the user's mistake, with one message, 1 for ours."""
-    from abaca.cli import demo, evaluate, inspect, prepare, recommend, serve, train
     from abaca.cli.show import errors_to
     from abaca.errors import UserError
 
-    for module in (demo, inspect, prepare, train, evaluate, recommend, serve):
-        module.add_to(app)
-    app.add_typer(_bench(), name="bench", help="Measure how fast it is here: CPU time, wall time and peak memory.")
+    _add_commands(sys.argv[1:])
     try:
         app()
     except UserError as error:
@@ -84,13 +105,15 @@ def main() -> None:
         sys.exit(1)
 
 
-def _bench() -> typer.Typer:
-    """The benchmarks are loaded, and torch with them, only where they are asked for."""
-    if sys.argv[1:2] != ["bench"]:
-        return typer.Typer(callback=lambda: None)
-    from abaca.cli.bench import bench
-
-    return bench
+def _add_commands(arguments: list[str]) -> None:
+    """Only what is asked for is loaded, so that help need not wait for torch; of the others stands the name."""
+    asked = next((word for word in arguments if not word.startswith("-")), None)
+    everything = COMPLETION in os.environ
+    for name, summary in COMMANDS.items():
+        if everything or name == asked:
+            importlib.import_module(f"abaca.cli.{name}").add_to(app)
+        else:
+            app.command(name, help=summary)(lambda: None)
 
 
 def with_flags(message: str) -> str:

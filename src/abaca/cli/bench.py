@@ -28,7 +28,7 @@ from abaca.nn.encoders import ENCODERS
 from abaca.nn.outputs import OutputSpec
 from abaca.options import TrainingOptions
 
-bench = typer.Typer(no_args_is_help=True)
+bench = typer.Typer(no_args_is_help=True, help="Measure how fast it is here: CPU time, wall time and peak memory.")
 
 Repetitions = Annotated[
     int, typer.Option("--repetitions", help=f"Rounds in which contenders take turns, at least {LEAST_REPETITIONS}.")
@@ -279,3 +279,7 @@ def _use_threads(threads: int) -> None:
     if threads < 1:
         raise SpecError(f"--threads must be at least 1, got {threads}")
     torch.set_num_threads(threads)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.add_typer(bench, name="bench")

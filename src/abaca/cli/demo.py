@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from abaca.baselines import BASELINES
 from abaca.cli import show
@@ -18,7 +17,8 @@ from abaca.data.log import read_log
 from abaca.data.prepare import prepare
 from abaca.data.sequences import Sequences
 from abaca.evaluation import Evaluation, compare, evaluate
-from abaca.study.cases import MEANING, Case, Pick, make_cases
+from abaca.study.cases import make_cases
+from abaca.study.extra import needs
 from abaca.study.figures import readme_figure
 from abaca.study.groceries import Source, groceries, synthetic
 from abaca.study.report import LEAST, METRIC, Findings, next_commands, report, verdict
@@ -52,6 +52,7 @@ def command(
     """
     began = time.perf_counter()
     out = show.console()
+    needs("matplotlib", "demo")
     source = _source(quick)
     out.print(f"\n[bold]{escape(source.title)}[/]")
     with read_log(source.log) as log:
@@ -63,7 +64,7 @@ def command(
         found = _findings(source, sequences, models, settings)
     _print_results(found)
     for case in found.cases:
-        _print_case(case, source.who)
+        show.case(case, source.who)
     _write(found, to)
     out.print(f"\nDone in {show.duration(time.perf_counter() - began)}. Go on:", soft_wrap=True)
     out.print(f"  open {to / 'report.html'}", markup=False, soft_wrap=True)
@@ -192,30 +193,6 @@ def _print_results(found: Findings) -> None:
     out.print(
         f"\nThree {found.source.who}s, {escape(found.choice_rule)}.\n↻ in the history · ✓ what came next · ○ came later"
     )
-
-
-def _print_case(case: Case, who: str) -> None:
-    out = show.console()
-    out.print(
-        f"\n[bold]{case.kind.capitalize()}: {who} {escape(case.user)}[/], {MEANING[case.kind]}; "
-        f"{case.length} earlier items, {case.share:.0%} of them repeats"
-    )
-    out.print("latest: " + " → ".join(_pick(pick) for pick in case.latest))
-    out.print(f"next:   {_pick(case.target)}")
-    shown = Table(header_style="bold")
-    shown.add_column("", justify="right")
-    for name in case.lists:
-        shown.add_column(name)
-    for place in range(max(map(len, case.lists.values()))):
-        cells = (_pick(picks[place]) if place < len(picks) else "" for picks in case.lists.values())
-        shown.add_row(str(place + 1), *cells)
-    shown.add_row("[dim]rank of ✓[/]", *(f"[dim]{case.ranks[name]:,}[/]" for name in case.lists))
-    out.print(shown)
-
-
-def _pick(pick: Pick) -> str:
-    name = escape(pick.name) + (" ↻" if pick.repeat else "")
-    return f"[bold green]{name} ✓[/]" if pick.true else f"[green]{name} ○[/]" if pick.later else name
 
 
 def _write(found: Findings, to: Path) -> None:

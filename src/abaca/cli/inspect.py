@@ -1,31 +1,102 @@
 """`abaca inspect`: what is in a log, before training."""
 
+import os
+from pathlib import Path
+from typing import Annotated
+
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from abaca.cli import show
-from abaca.cli.columns import Event, Item, Json, OnBadRow, Source, Time, User, open_log
+from abaca.cli.columns import Event, Item, Json, OnBadRow, Time, User, open_log
 from abaca.data.inspect import LogSummary, inspect
+from abaca.data.log import Log
+from abaca.data.sequences import Sequences, is_prepared
+from abaca.errors import SpecError
+from abaca.study.datasets import Census, census, dataset_table, source_name
+from abaca.study.repetition import Repetition, repetition
+from abaca.study.table import WRITERS
+
+DRAWN = (".svg", ".pdf", ".png")
 
 
 def command(
-    log: Source,
+    logs: Annotated[
+        list[Path],
+        typer.Argument(metavar="LOG…", help="A log (file or folder) or a prepared folder; several to compare them."),
+    ],
     user: User = None,
     item: Item = None,
     time: Time = None,
     event: Event = None,
     on_bad_row: OnBadRow = "skip",
+    figure: Annotated[
+        Path | None,
+        typer.Option("--figure", help="Draw how likely a repeat is by length, as the paper does: .svg, .pdf or .png."),
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option("--table", help="Write the counts as a table: .md, .tex or .csv.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show what a person needs to know of a log before training on it.
 
     Bad rows are counted here and do not stop; `prepare` and `train` stop at them unless told to skip.
 
-    Example: [bold]abaca inspect purchases.csv --user customer --item sku[/]
+    Example: [bold]abaca inspect purchases.csv --user customer --item sku --figure repeats.svg[/]
     """
-    source = open_log(log, {"user": user, "item": item, "time": time, "event": event}, on_bad_row)
-    summary = inspect(source)
+    _check_ending(figure, "--figure", DRAWN)
+    _check_ending(table, "--table", tuple(f".{ending}" for ending in WRITERS))
+    columns = {"user": user, "item": item, "time": time, "event": event}
+    rows: list[Census] = []
+    lines: dict[str, Repetition] = {}
+    for path, name in zip(logs, _names(logs), strict=True):
+        source: Log | Sequences = Sequences.open(path) if is_prepared(path) else open_log(path, columns, on_bad_row)
+        if len(logs) == 1 and isinstance(source, Log):
+            _show_log(inspect(source), json)
+        if len(logs) > 1 or table is not None or isinstance(source, Sequences):
+            rows.append(census(source, name))
+        if figure is not None:
+            lines[name] = repetition(source)
+        if isinstance(source, Log):
+            source.close()
+    if len(logs) > 1 or is_prepared(logs[0]):
+        _show_rows(rows, json)
+    if table is not None:
+        _write(table, WRITERS[table.suffix[1:]](dataset_table(rows)).encode())
+    if figure is not None:
+        _draw(figure, lines)
+
+
+def _check_ending(path: Path | None, option: str, endings: tuple[str, ...]) -> None:
+    if path is not None and path.suffix not in endings:
+        raise SpecError(f"{option} {path}: the ending says what is written; it is one of {', '.join(endings)}")
+
+
+def _names(logs: list[Path]) -> list[str]:
+    """What to call each data set; by its path where two are called alike."""
+    names = [source_name(path) for path in logs]
+    return [name if names.count(name) == 1 else str(path) for name, path in zip(names, logs, strict=True)]
+
+
+def _draw(to: Path, lines: dict[str, Repetition]) -> None:
+    from abaca.study.repetition_figure import repetition_figure
+
+    sheet = repetition_figure(lines)
+    made = {".svg": lambda: sheet.svg(alone=True).encode(), ".pdf": sheet.pdf, ".png": sheet.png}
+    _write(to, made[to.suffix]())
+
+
+def _write(to: Path, content: bytes) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    draft = to.with_name(f".{to.name}.{os.getpid()}.part")
+    draft.write_bytes(content)
+    draft.replace(to)
+    show.errors_to().print(f"wrote {escape(str(to))}", soft_wrap=True)
+
+
+def _show_log(summary: LogSummary, json: bool) -> None:
     if json:
         show.as_json(summary.to_json())
         return
@@ -34,6 +105,21 @@ def command(
     shown.add_column()
     for label, value in _rows(summary):
         shown.add_row(label, escape(value))
+    show.console().print(shown)
+
+
+def _show_rows(rows: list[Census], json: bool) -> None:
+    if json:
+        show.as_json([row.to_json() for row in rows])
+        return
+    made = dataset_table(rows)
+    shown = Table(header_style="bold")
+    shown.add_column("")
+    for head, below in made.heads:
+        for column in below:
+            shown.add_column(f"{head}\n{column}".strip(), justify="right")
+    for line in made.lines:
+        shown.add_row(escape(line.name), *(cell.text for cell in line.cells))
     show.console().print(shown)
 
 

@@ -17,6 +17,7 @@ from abaca.metrics import repeat_share
 
 if TYPE_CHECKING:
     from abaca.recommendation import Recommendations
+    from abaca.study.cases import Case, Pick
 
 COLOURS = {"copy": "magenta", "rerank": "cyan", "explore": "green", "popular": "yellow"}
 
@@ -126,3 +127,30 @@ def columns(taken: dict[str, str | None], passed_over: dict[str, list[str]]) -> 
             rivals = ", ".join(passed_over.get(role, ()))
             parts.append(f"{role} {column}" + (f" (not {rivals}; --{role} chooses)" if rivals else ""))
     return " · ".join(parts)
+
+
+def case(case: "Case", who: str) -> None:
+    """Print one history and the rankers' answers to it."""
+    from abaca.study.cases import MEANING
+
+    out = console()
+    out.print(
+        f"\n[bold]{case.kind.capitalize()}: {who} {escape(case.user)}[/], {MEANING[case.kind]}; "
+        f"{case.length} earlier items, {case.share:.0%} of them repeats"
+    )
+    out.print("latest: " + " → ".join(_pick(pick) for pick in case.latest))
+    out.print(f"next:   {_pick(case.target)}")
+    shown = Table(header_style="bold")
+    shown.add_column("", justify="right")
+    for name in case.lists:
+        shown.add_column(name)
+    for place in range(max(map(len, case.lists.values()))):
+        cells = (_pick(picks[place]) if place < len(picks) else "" for picks in case.lists.values())
+        shown.add_row(str(place + 1), *cells)
+    shown.add_row("[dim]rank of ✓[/]", *(f"[dim]{case.ranks[name]:,}[/]" for name in case.lists))
+    out.print(shown)
+
+
+def _pick(pick: "Pick") -> str:
+    name = escape(pick.name) + (" ↻" if pick.repeat else "")
+    return f"[bold green]{name} ✓[/]" if pick.true else f"[green]{name} ○[/]" if pick.later else name

@@ -82,7 +82,7 @@ def command(
     Example: [bold]abaca train purchases.csv model/ --output softmax+CPR:100+Mi --epochs 30[/]
     """
     given = {key: value for key, value in locals().items() if key in _TUNABLE and value is not None}
-    options = {**(_read_config(config) if config else {}), **given}
+    options = {**(read_config(config) if config else {}), **given}
 
     import torch
 
@@ -131,7 +131,7 @@ _TUNABLE = {
 }  # fmt: skip
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
     """A run described by a TOML file; a key that is not an option is refused."""
     try:
         config = tomllib.loads(path.read_text(encoding="utf-8"))

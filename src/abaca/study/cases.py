@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,13 @@ class Case:
     target: Pick
     lists: dict[str, tuple[Pick, ...]]  # by ranker, best first
     ranks: dict[str, int]  # the target's, by ranker
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Case":
+        """The case that `dataclasses.asdict` made plain."""
+        lists = {name: tuple(Pick(**pick) for pick in picks) for name, picks in values["lists"].items()}
+        latest = tuple(Pick(**pick) for pick in values["latest"])
+        return cls(**{**values, "latest": latest, "target": Pick(**values["target"]), "lists": lists})
 
 
 def make_cases(

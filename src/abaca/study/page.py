@@ -1,14 +1,12 @@
 """The report's frame: an HTML page with its style inside."""
 
-from abaca.study.plot import STYLE
+from html import escape
+
+from abaca.study.draw import STYLE
 
 _CSS = """
-:root { color-scheme: light dark; --ink: #1f2328; --soft: #656d76; --rule: #d8dee4; --paper: #ffffff;
-  --card: #f6f8fa; --s0: #0072b2; --s1: #c85600; --s2: #7b5aa6; --hit: #0b7a4b; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6edf3; --soft: #9198a1; --rule: #343b44; --paper: #0f1318; --card: #171c23; --s0: #56b4e9;
-    --s1: #f0883e; --s2: #c3a5e8; --hit: #3fb98a; }
-}
+:root { color-scheme: light dark; --card: #f6f8fa; --hit: #0b7a4b; }
+@media (prefers-color-scheme: dark) { :root { --card: #171c23; --hit: #3fb98a; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 17px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif;
@@ -20,16 +18,12 @@ h2 { font-size: 1.45rem; line-height: 1.25; letter-spacing: -.01em; margin: 3.5r
 h3 { font-size: 1.1rem; margin: 0 0 .8rem; }
 h3 small { display: block; font-weight: 400; color: var(--soft); font-size: .88rem; }
 h4 { font-size: .9rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
-.s0 { color: var(--s0); }
-.s1 { color: var(--s1); }
-.s2 { color: var(--s2); }
-.s3 { color: var(--soft); }
 p { margin: 0 0 .9rem; }
-a { color: var(--s0); overflow-wrap: anywhere; }
+a { color: var(--blue); overflow-wrap: anywhere; }
 .over { text-transform: uppercase; letter-spacing: .08em; font-size: .74rem; font-weight: 600; color: var(--soft);
   margin: 0; }
 .lead { font-size: 1.2rem; line-height: 1.5; color: var(--soft); text-wrap: pretty; }
-.verdict { border-left: 4px solid var(--s0); padding: .1rem 0 .1rem 1rem; }
+.verdict { border-left: 4px solid var(--blue); padding: .1rem 0 .1rem 1rem; }
 .note, figcaption { font-size: .88rem; line-height: 1.5; color: var(--soft); }
 .strong { font-weight: 600; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(7.5rem, 1fr)); gap: .6rem; margin: 1.2rem 0; }
@@ -43,11 +37,21 @@ th, td { text-align: right; padding: .5rem .6rem; border-bottom: 1px solid var(-
 th:first-child { text-align: left; padding-left: .4rem; }
 tbody th { font-weight: 500; }
 th small, td small { display: block; font-weight: 400; color: var(--soft); font-size: .72rem; white-space: nowrap; }
-.chosen { background: color-mix(in srgb, var(--s0) 9%, transparent); }
-.chosen th { font-weight: 700; color: var(--s0); }
+.chosen { background: color-mix(in srgb, var(--blue) 9%, transparent); }
+.chosen th { font-weight: 700; color: var(--blue); }
 figure { margin: 1.2rem 0; }
 figure svg { display: block; width: 100%; height: auto; overflow: visible; }
 figcaption { margin-top: .6rem; }
+.wide main { max-width: 76rem; }
+.wide p, .wide dl, .wide ul, .wide figcaption { max-width: 50rem; }
+.wide figure svg { width: auto; max-width: 100%; }
+.table thead tr:first-child th { border-bottom: 0; }
+.table { margin: 1.6rem 0 2.4rem; }
+.table table { font-size: .86rem; width: auto; min-width: 24rem; }
+.table th, .table td { padding: .22rem .55rem; white-space: nowrap; }
+.table .span { text-align: center; border-bottom: 0; }
+.table .group th { padding-top: .8rem; font-weight: 700; }
+.table sup { font-size: .6rem; line-height: 0; display: inline-block; width: .8em; text-align: left; }
 article { background: var(--card); border-radius: .8rem; padding: 1.2rem 1.2rem .6rem; margin: 1.2rem 0; }
 .chips { list-style: none; display: flex; flex-wrap: wrap; gap: .35rem; padding: 0; margin: .4rem 0 .8rem; }
 .chips li { background: var(--paper); border: 1px solid var(--rule); border-radius: 1rem; padding: .05rem .65rem;
@@ -65,7 +69,6 @@ pre { background: var(--card); border-radius: .6rem; padding: .9rem 1rem; overfl
 ul { padding-left: 1.2rem; }
 @media (max-width: 34rem) {
   body { font-size: 16px; }
-  .plot text { font-size: 16px; }
   dl { display: block; }
   dd { margin-bottom: .5rem; }
   th, td { padding: .45rem .35rem; }
@@ -75,8 +78,26 @@ ul { padding-left: 1.2rem; }
 }
 """
 
-PAGE = (
-    "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
-    "<meta name='viewport' content='width=device-width, initial-scale=1'><title>Abaca demo: when to repeat, when to "
-    f"explore</title><style>{STYLE}{_CSS}</style></head><body><main>{{{{body}}}}</main></body></html>\n"
-)
+
+def page(title: str, body: str, wide: bool = False) -> str:
+    """A whole page."""
+    return (
+        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+        f"<meta name='viewport' content='width=device-width, initial-scale=1'><title>{escape(title)}</title>"
+        f"<style>{STYLE}{_CSS}</style></head><body class='{'wide' if wide else ''}'><main>{body}</main></body></html>\n"
+    )
+
+
+def section(title: str, body: str) -> str:
+    """A part of a page."""
+    return f"<section><h2>{escape(title)}</h2>{body}</section>"
+
+
+def paragraph(text: str, css: str = "") -> str:
+    """Words."""
+    return f"<p class='{css}'>{escape(text)}</p>" if css else f"<p>{escape(text)}</p>"
+
+
+def figure(svg: str, words: str) -> str:
+    """A drawing and what it shows."""
+    return f"<figure>{svg}<figcaption>{escape(words)}</figcaption></figure>"

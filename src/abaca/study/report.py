@@ -9,8 +9,9 @@ from abaca.data.sequences import Sequences
 from abaca.evaluation import GROUPS, Comparison, Evaluation, Group
 from abaca.study import figures
 from abaca.study.cases import MEANING, Case, Pick
+from abaca.study.draw import look
 from abaca.study.groceries import Source
-from abaca.study.page import PAGE
+from abaca.study.page import figure, page, paragraph, section
 from abaca.study.statistics import CHOICE_RULE, RepeatCurves
 from abaca.types import Record
 
@@ -47,17 +48,17 @@ class Findings:
 def report(found: Findings) -> str:
     """The page."""
     sections = [
-        _section("The data", _data(found)),
-        _section("When do people repeat?", _repeats(found)),
-        _section("The results", _results(found)),
-        _section("Good at repeats, good at new items", _trade_off(found)),
-        _section("Does it know when a repeat comes?", _calibration(found)),
-        _section(f"Three {found.source.who}s", _cases(found)),
-        _section("How it was trained", _training(found)),
-        _section("Go on", _go_on(found)),
+        section("The data", _data(found)),
+        section("When do people repeat?", _repeats(found)),
+        section("The results", _results(found)),
+        section("Good at repeats, good at new items", _trade_off(found)),
+        section("Does it know when a repeat comes?", _calibration(found)),
+        section(f"Three {found.source.who}s", _cases(found)),
+        section("How it was trained", _training(found)),
+        section("Go on", _go_on(found)),
     ]
     head = f"<header><p class='over'>Abaca demo</p><h1>When to repeat, when to explore</h1>{_lead(found)}</header>"
-    return PAGE.replace("{{body}}", head + "".join(sections))
+    return page("Abaca demo: when to repeat, when to explore", head + "".join(sections))
 
 
 def verdict(test: Comparison) -> str:
@@ -83,14 +84,6 @@ def _p(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"= {value:.3f}"
 
 
-def _section(title: str, body: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>{body}</section>"
-
-
-def _paragraph(text: str, css: str = "") -> str:
-    return f"<p class='{css}'>{escape(text)}</p>" if css else f"<p>{escape(text)}</p>"
-
-
 def _lead(found: Findings) -> str:
     counts, who = found.sequences.manifest["counts"], found.source.who
     happen = found.results[0].summary.repeats_happen
@@ -101,12 +94,12 @@ def _lead(found: Findings) -> str:
     )
     first, *rest = found.comparisons
     groups = [f"{GROUP_WORDS[test.group]} {test.difference.value:+.4f}" for test in rest if test.b == first.b]
-    return _paragraph(text, "lead") + _paragraph("; ".join([verdict(first), *groups]) + ".", "verdict")
+    return paragraph(text, "lead") + paragraph("; ".join([verdict(first), *groups]) + ".", "verdict")
 
 
 def _data(found: Findings) -> str:
     counts, source = found.sequences.manifest["counts"], found.source
-    text = _paragraph(source.title, "strong") + "".join(map(_paragraph, source.paragraphs))
+    text = paragraph(source.title, "strong") + "".join(map(paragraph, source.paragraphs))
     if source.citation and source.link:
         text += (
             f"<p class='note'>{escape(source.citation)} <a href='{escape(source.link)}'>{escape(source.link)}</a></p>"
@@ -120,11 +113,11 @@ def _data(found: Findings) -> str:
     }
     tiles = "".join(f"<div><b>{value:,}</b><span>{escape(name)}</span></div>" for name, value in facts.items())
     rule = found.sequences.manifest["split"]["rule"]
-    return text + f"<div class='tiles'>{tiles}</div>" + _paragraph(f"The split, {rule}.", "note")
+    return text + f"<div class='tiles'>{tiles}</div>" + paragraph(f"The split, {rule}.", "note")
 
 
 def _repeats(found: Findings) -> str:
-    return _figure(
+    return figure(
         figures.repeat_figure(found.curves),
         "How often the next item is one of the history, by the length of the history. Someone who has repeated before "
         "is far more likely to repeat: no fixed rule, such as “never recommend again”, fits both.",
@@ -152,7 +145,7 @@ def _results(found: Findings) -> str:
     )
     tests = "".join(f"<li>{escape(verdict(test))}</li>" for test in found.comparisons)
     paired = f"Paired tests, {found.source.who} by {found.source.who}:"
-    return table + _paragraph(note + cold, "note") + _paragraph(paired) + f"<ul>{tests}</ul>"
+    return table + paragraph(note + cold, "note") + paragraph(paired) + f"<ul>{tests}</ul>"
 
 
 def _row(result: Evaluation, best: Mapping[Group, float], chosen: bool) -> str:
@@ -170,7 +163,7 @@ def _row(result: Evaluation, best: Mapping[Group, float], chosen: bool) -> str:
 
 
 def _trade_off(found: Findings) -> str:
-    return _figure(
+    return figure(
         figures.trade_off_figure(found.results, METRIC),
         "Each dot is a ranker, the thin lines are 95 % intervals. Rankers that only repeat lie at the bottom; one that "
         "never repeats, softmax+nodup, lies at the left; the upper right corner is where to be. Everywhere on the "
@@ -181,7 +174,7 @@ def _trade_off(found: Findings) -> str:
 def _calibration(found: Findings) -> str:
     said = [(model.name, model.summary.calibration) for model in found.models]
     errors = "; ".join(f"{name} {c.ece:.3f}, Brier score {c.brier:.3f}" for name, c in said if c is not None)
-    return _figure(
+    return figure(
         figures.calibration_figure(found.models),
         "Of the targets for which a model gave a repeat this probability, how many were repeats? The dotted line is a "
         f"perfect prediction, larger dots hold more targets. Calibration error (lower is better): {errors}.",
@@ -189,13 +182,14 @@ def _calibration(found: Findings) -> str:
 
 
 def _cases(found: Findings) -> str:
-    intro = _paragraph(f"{found.source.who.capitalize()}s {found.choice_rule}.", "note")
+    intro = paragraph(f"{found.source.who.capitalize()}s {found.choice_rule}.", "note")
     key = "<p class='note'><span class='again'>↻</span> in the history · <span class='hit'>✓</span> what came next · "
     key += "<span class='hit'>○</span> came later</p>"
-    return intro + key + "".join(_case(case, found.source.who) for case in found.cases)
+    return intro + key + "".join(case_html(case, found.source.who) for case in found.cases)
 
 
-def _case(case: Case, who: str) -> str:
+def case_html(case: Case, who: str) -> str:
+    """One history and the rankers' answers."""
     head = (
         f"<h3>{escape(case.kind.capitalize())}: {escape(who)} {escape(case.user)}<small>{escape(MEANING[case.kind])} · "
         f"{case.length} earlier items, {case.share:.0%} of them repeats</small></h3>"
@@ -204,7 +198,7 @@ def _case(case: Case, who: str) -> str:
     kind = "a repeat" if case.target.repeat else "new"
     came = f"<p class='came'>came next: <b>{escape(case.target.name)}</b> <span class='hit'>✓</span> ({kind})</p>"
     lists = "".join(
-        f"<div><h4 class='{figures.colour(name)}'>{escape(name)}</h4><ol>"
+        f"<div><h4 style='color: var(--{look(name.split()[-1]).name})'>{escape(name)}</h4><ol>"
         + "".join(f"<li class='{'true' if pick.true else ''}'>{_pick(pick)}</li>" for pick in picks)
         + f"</ol><p class='note'>✓ is at rank {case.ranks[name]:,}</p></div>"
         for name, picks in case.lists.items()
@@ -225,13 +219,9 @@ def _training(found: Findings) -> str:
     words = (
         "The validation figure after each epoch; the weights of the best epoch are kept, and only they see the test."
     )
-    return f"<dl>{listed}</dl>" + _figure(figures.learning_figure(found.records, METRIC), words)
+    return f"<dl>{listed}</dl>" + figure(figures.learning_figure(found.records, METRIC), words)
 
 
 def _go_on(found: Findings) -> str:
     lines = escape("\n".join(next_commands("cpr", found.sequences)))
-    return _paragraph("The models lie beside this page. In its folder:") + f"<pre>{lines}</pre>"
-
-
-def _figure(svg: str, words: str) -> str:
-    return f"<figure>{svg}<figcaption>{escape(words)}</figcaption></figure>"
+    return paragraph("The models lie beside this page. In its folder:") + f"<pre>{lines}</pre>"

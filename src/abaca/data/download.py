@@ -1,0 +1,240 @@
+"""Downloading one file over HTTP: it goes on where it stopped, is verified, and appears only when it is whole.
+
+The bytes that came are in `FILE.part`, and `FILE.part.json` says of what: the address, the server's name for this
+version of the file (ETag or date) and its size. Only with such a name can the rest of the same version be asked for.
+"""
+
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import re
+import shutil
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from abaca.errors import FetchError
+
+Progress = Callable[[int, int | None], None]
+"""Is told how many bytes there are, of how many if the server says so."""
+
+TIMEOUT_SECONDS = 60.0
+ATTEMPTS = 5
+"""How often a broken connection is taken up again before giving up; what came is kept."""
+
+PAUSE_SECONDS = 1.0
+"""Before the second attempt; each later pause is twice as long."""
+
+CHUNK = 1 << 18
+BUSY = (408, 429, 500, 502, 503, 504)
+"""Answers of a server that may be well in a moment."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is known of a file before it is downloaded."""
+
+    bytes: int | None = None
+    md5: str | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Version:
+    """Which version of which file the bytes of a `.part` belong to."""
+
+    address: str
+    name: str | None
+    """The server's ETag or date; None where it gives neither, and a download cannot go on later."""
+    total: int | None
+
+
+class _Broken(Exception):
+    """A connection broke off; what came is kept and the rest can be asked for."""
+
+
+def download(address: str, to: Path, expected: Expected, progress: Progress | None = None) -> None:
+    """Download a file, going on from what an earlier try left; verified, it is moved into its place."""
+    if urlsplit(address).scheme not in ("http", "https"):
+        raise FetchError(f"{address!r} is not an address that begins with http:// or https://")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(to):
+        part = to.with_name(to.name + ".part")
+        _receive_all(address, part, progress or _silent)
+        try:
+            verify(part, expected)
+        except FetchError:
+            _forget(part)
+            raise
+        with part.open("rb") as stream:
+            os.fsync(stream.fileno())
+        part.replace(to)
+        _state(part).unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(to: Path) -> Iterator[None]:
+    """Two processes that write one file would mix it: the second is sent away."""
+    lock = to.with_name(to.name + ".lock")
+    with lock.open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise FetchError(f"{to} is being downloaded by another process; wait for it") from error
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _receive_all(address: str, part: Path, progress: Progress) -> None:
+    """Ask until everything is there; a connection that breaks is taken up again."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return _receive(address, part, progress)
+        except _Broken as error:
+            if attempt == ATTEMPTS - 1:
+                raise FetchError(f"{address}: {error}; what came is kept, run the command again to go on") from error
+            time.sleep(PAUSE_SECONDS * 2**attempt)
+    return None
+
+
+def verify(file: Path, expected: Expected) -> None:
+    """Compare a file with the size and the checksums that are known of it."""
+    size = file.stat().st_size
+    if expected.bytes is not None and size != expected.bytes:
+        raise FetchError(f"{file.name} has {size:,} bytes where {expected.bytes:,} are expected{_CURE}")
+    for kind, wanted in (("md5", expected.md5), ("sha256", expected.sha256)):
+        if wanted is None:
+            continue
+        with file.open("rb") as stream:
+            found = hashlib.file_digest(stream, kind).hexdigest()
+        if found != wanted:
+            raise FetchError(f"{file.name} has the {kind} {found} where {wanted} is expected{_CURE}")
+
+
+_CURE = ": it is damaged, or its publisher changed it; fetch again, or take it as it is with --no-verify"
+
+
+def _receive(address: str, part: Path, progress: Progress) -> None:
+    """Ask for the file, or for the rest of it, and write what comes."""
+    begun = _begun(address, part)
+    if begun is not None and begun.total == part.stat().st_size:
+        return
+    with _ask(address, part, begun) as answer:
+        version = _version(address, answer)
+        done = _rest_begins(answer, part, begun, version)
+        if version.total is not None and version.total - done > shutil.disk_usage(part.parent).free:
+            raise FetchError(f"{address} has {version.total:,} bytes, and there is no room for it in {part.parent}")
+        if not done:
+            _forget(part)  # first: bytes of one version must never stand beside the name of another
+        _state(part).write_text(json.dumps(asdict(version)), encoding="utf-8")
+        with part.open("ab" if done else "wb") as target:
+            while chunk := _read(answer):
+                target.write(chunk)
+                done += len(chunk)
+                progress(done, version.total)
+    if version.total is not None and done != version.total:
+        if done > version.total:
+            _forget(part)
+        raise _Broken(f"the connection ended after {done:,} of {version.total:,} bytes")
+
+
+def _ask(address: str, part: Path, begun: Version | None) -> http.client.HTTPResponse:
+    headers = {"User-Agent": "abaca", "Accept-Encoding": "identity"}
+    if begun is not None and begun.name is not None:
+        headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": begun.name}
+    try:
+        answer: http.client.HTTPResponse = urllib.request.urlopen(
+            urllib.request.Request(address, headers=headers), timeout=TIMEOUT_SECONDS
+        )
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == 416 and begun is not None:
+                _forget(part)
+                raise _Broken("the file became shorter since the download began") from error
+            if error.code in BUSY:
+                raise _Broken(f"the server answers {error.code} {error.reason}") from error
+            raise FetchError(f"{address}: the server answers {error.code} {error.reason}") from error
+    except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
+        if begun is not None and part.stat().st_size:
+            raise _Broken(f"cannot be reached ({_reason(error)})") from error
+        raise FetchError(f"{address} cannot be reached ({_reason(error)})") from error
+    if answer.headers.get_content_type() == "text/html":
+        answer.close()
+        raise FetchError(f"{address}: the server sends a web page where the file should be")
+    return answer
+
+
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    try:
+        return answer.read(CHUNK)
+    except (OSError, http.client.HTTPException) as error:
+        raise _Broken(f"the connection broke ({_reason(error)})") from error
+
+
+def _version(address: str, answer: http.client.HTTPResponse) -> Version:
+    tag = answer.headers.get("ETag")
+    name = tag if tag and not tag.startswith("W/") else answer.headers.get("Last-Modified")
+    if answer.status == 206:
+        _, total = _range(answer)
+    else:
+        length = answer.headers.get("Content-Length", "")
+        total = int(length) if length.isdecimal() else None
+    return Version(address, name, total)
+
+
+def _rest_begins(answer: http.client.HTTPResponse, part: Path, begun: Version | None, version: Version) -> int:
+    """Where the bytes of an answer belong: at the end of what came before, or at the beginning of the file."""
+    if answer.status != 206:
+        return 0
+    have = part.stat().st_size
+    if version != begun or _range(answer)[0] != have:
+        _forget(part)
+        raise _Broken("the file changed since the download began")
+    return have
+
+
+def _range(answer: http.client.HTTPResponse) -> tuple[int | None, int | None]:
+    """The first byte and the size of the whole file, of a part."""
+    found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", answer.headers.get("Content-Range", ""))
+    if found is None:
+        return None, None
+    return int(found[1]), int(found[2]) if found[2] != "*" else None
+
+
+def _begun(address: str, part: Path) -> Version | None:
+    """What an earlier try left, if it can go on."""
+    try:
+        said: dict[str, Any] = json.loads(_state(part).read_text(encoding="utf-8"))
+        begun = Version(**said)
+        size = part.stat().st_size
+    except (OSError, ValueError, TypeError):
+        return None
+    goes_on = begun.address == address and begun.name is not None and size > 0
+    return begun if goes_on else None
+
+
+def _forget(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _state(part).unlink(missing_ok=True)
+
+
+def _state(part: Path) -> Path:
+    return part.with_name(part.name + ".json")
+
+
+def _reason(error: BaseException) -> str:
+    return str(getattr(error, "reason", None) or error or type(error).__name__)
+
+
+def _silent(done: int, total: int | None) -> None:
+    """Tell nobody."""

@@ -1,0 +1,15 @@
+"""Packages that only studies need: loaded at first use, with the cure where one is missing."""
+
+import importlib
+from typing import Any
+
+from abaca.errors import SpecError
+
+
+def needs(module: str, extra: str) -> Any:
+    """Import a package of an extra."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.split(".")[0]
+        raise SpecError(f"this needs the package {package}; install it with: pip install 'abaca[{extra}]'") from error

@@ -1,0 +1,102 @@
+"""The probability of a repeated next item by history length, counted as in the paper's Figure 3.
+
+At a length L the paper looks at the first L items of every user that has so many: is the last of them one of those
+before it, and had there been a repeat among those already? A user counts once at each length, so a binomial interval
+fits. The paper counts raw logs, lengths 3 to 49, and draws 0 where nobody is left; here that is a gap.
+"""
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import pyarrow
+
+from abaca.data.log import Log
+from abaca.data.sequences import Sequences
+from abaca.data.store import Store
+from abaca.metrics import LEVEL, Estimate
+
+SHORTEST, LONGEST = 3, 49
+"""Lengths of sequences in the paper's figure, the next item included."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Sequences of one length, and how many of them end with a repeat."""
+
+    length: int
+    """Items, the last one included."""
+    count: int
+    repeats: int
+
+    @property
+    def probability(self) -> Estimate:
+        """The share of repeats, with Wilson's interval."""
+        return wilson(self.repeats, self.count)
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """By length, apart by whether an item had been repeated before the last."""
+
+    with_repeat: tuple[Tally, ...]
+    without_repeat: tuple[Tally, ...]
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """All sequences with and without an earlier repeat: the numbers in the legend of the paper's figure."""
+        with_repeat, without = (sum(tally.count for tally in line) for line in (self.with_repeat, self.without_repeat))
+        return with_repeat, without
+
+
+def repetition(source: Log | Sequences) -> Repetition:
+    """Count a log as it is, or prepared sequences as they were filtered."""
+    if isinstance(source, Log):
+        order = 'row_number() OVER (PARTITION BY "user" ORDER BY "time", "row")'
+        source.store.replace("firsts", f'SELECT "user", item, {order} AS n FROM log QUALIFY n <= {LONGEST}')
+        try:
+            return _tallied(source.store)
+        finally:
+            source.store.drop("firsts")
+    store = Store()
+    try:
+        with store.registered("firsts", _firsts(source)):
+            return _tallied(store)
+    finally:
+        store.close()
+
+
+def wilson(hits: int, count: int, level: float = LEVEL) -> Estimate:
+    """A share with Wilson's score interval, which stays within 0 and 1 and is wide where little was seen."""
+    if count < 1 or not 0 <= hits <= count:
+        raise ValueError(f"got {hits} of {count}, expected 0 to all of at least one")
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share, extra = hits / count, z * z / count
+    middle = (share + extra / 2) / (1 + extra)
+    half = z * math.sqrt(share * (1 - share) / count + extra / (4 * count)) / (1 + extra)
+    return Estimate(share, middle - half if hits else 0.0, middle + half if hits < count else 1.0)
+
+
+def _firsts(sequences: Sequences) -> pyarrow.Table:
+    """The first interactions of each user: user, item and place n from 1."""
+    offsets = np.asarray(sequences.offsets)
+    lengths = np.diff(offsets)
+    places = np.arange(len(sequences.items)) - np.repeat(offsets[:-1], lengths) + 1
+    first = places <= LONGEST
+    users = np.repeat(np.arange(len(lengths)), lengths)
+    return pyarrow.table({"user": users[first], "item": np.asarray(sequences.items)[first], "n": places[first]})
+
+
+def _tallied(store: Store) -> Repetition:
+    again = 'row_number() OVER (PARTITION BY "user", item ORDER BY n) > 1'
+    before = 'OVER (PARTITION BY "user" ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)'
+    rows = store.rows(
+        f'WITH marked AS (SELECT "user", n, {again} AS again FROM firsts), '
+        f"told AS (SELECT n, again, coalesce(bool_or(again) {before}, false) AS had FROM marked) "
+        f"SELECT had, n, count(*), sum(again::INTEGER) FROM told WHERE n >= {SHORTEST} GROUP BY had, n ORDER BY n"
+    )
+    lines: dict[bool, list[Tally]] = {True: [], False: []}
+    for had, length, count, repeats in rows:
+        lines[had].append(Tally(length, count, int(repeats)))
+    return Repetition(tuple(lines[True]), tuple(lines[False]))

@@ -1,0 +1,158 @@
+"""What a study's results say so far: the runs of each row, which of them is chosen, and its test figures."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from abaca.errors import SpecError
+from abaca.evaluation import Group
+from abaca.metrics import Estimate
+from abaca.study.plan import RowKey, Study
+from abaca.study.results import Entry, Results
+from abaca.study.runs import Run, digest
+
+LEAST_REPEATS = 0.01
+"""Share of repeats among the interactions from which on a data set counts as one with repeats."""
+
+
+class Swept(NamedTuple):
+    """A run that differs from the chosen one in a single option."""
+
+    option: str
+    value: Any
+    run: Run
+
+
+class Standing:
+    """A study, its results, and what follows from both; data sets are known by their entries."""
+
+    def __init__(self, study: Study, results: Results) -> None:
+        self.study, self.results = study, results
+        self._searched: dict[tuple[RowKey, str], list[Run]] = {}
+
+    @property
+    def data(self) -> dict[str, Entry]:
+        """The entry of each data set that was prepared, the latest where its log has changed."""
+        known = {entry["name"]: entry for entry in self.results.all("data")}
+        return {data.name: known[data.name] for data in self.study.data if data.name in known}
+
+    def has_repeats(self, name: str) -> bool:
+        """Whether a data set is one with repeats: as the study says, else as the data says."""
+        told = self.study.data_set(name).repeats
+        return bool(self.data[name]["repeats"] >= LEAST_REPEATS) if told is None else told
+
+    def searched(self, row: RowKey) -> list[Run]:
+        """The runs among which a row's configuration is chosen."""
+        fingerprint = self.data[row.data]["fingerprint"]
+        if (row, fingerprint) not in self._searched:
+            first = Run(row, (), self.study.seeds[0], fingerprint)
+            runs = map(first.with_options, self.study.configurations(row))
+            self._searched[row, fingerprint] = list({run.id: run for run in runs}.values())
+        return self._searched[row, fingerprint]
+
+    def chosen(self, row: RowKey) -> Run | None:
+        """The run that validates best, once all have been tried; None before, or if all diverged."""
+        runs = self.searched(row)
+        entries = [self.results.get("run", run.id) for run in runs]
+        if any(entry is None for entry in entries):
+            return None
+        figures = [-1.0 if entry is None or entry["best"] is None else entry["best"] for entry in entries]
+        best = int(np.argmax(figures))
+        return runs[best] if figures[best] >= 0 else None
+
+    def seeds(self, row: RowKey) -> list[Run]:
+        """The chosen configuration with each seed."""
+        chosen = self.chosen(row)
+        return [] if chosen is None else [chosen.with_seed(seed) for seed in self.study.seeds]
+
+    def swept(self, row: RowKey) -> list[Swept]:
+        """The chosen configuration with one option changed, for each value of each option of the sweep."""
+        chosen, sweep = self.chosen(row), self.study.sweep
+        if chosen is None or not sweep.covers(row):
+            return []
+        options = dict(chosen.options)
+        return [
+            Swept(name, value, chosen.with_options(self.study.merged(row.encoder, options, {name: value})))
+            for name, values in sweep.options.items()
+            for value in values
+        ]
+
+    def tests(self, row: RowKey) -> list[Entry]:
+        """The test entries of a row, one per seed; none until all are there."""
+        if row.data not in self.data:
+            return []
+        entries = [self.results.get("test", run.id) for run in self.seeds(row)]
+        return [] if None in entries else [entry for entry in entries if entry is not None]
+
+    def estimate(self, row: RowKey, metric: str, group: Group = "all") -> Estimate | None:
+        """A row's test figure, the mean over seeds; None where it is not there."""
+        found = [entry["groups"][group]["metrics"][metric] for entry in self.tests(row)]
+        return mean_of(found)
+
+    def baseline(self, data: str, name: str) -> Entry | None:
+        """A baseline's entry on a data set."""
+        return self.results.get("baseline", self.baseline_id(data, name)) if data in self.data else None
+
+    def baseline_id(self, data: str, name: str) -> str:
+        """Names a baseline's entry."""
+        return digest([name, self.data[data]["fingerprint"]])
+
+    def comparison_id(self, row: RowKey) -> str:
+        """Names the comparison of a row with the same encoder's reference."""
+        runs = [[run.id for run in self.seeds(each)] for each in (row, self.reference(row))]
+        return digest(["comparison", *runs])
+
+    def reference(self, row: RowKey) -> RowKey:
+        """The row that another is compared with."""
+        return row._replace(output=self.study.against)
+
+    def comparison(self, row: RowKey) -> Entry | None:
+        """How a row differs from its reference, if both are tested."""
+        if row.data not in self.data or not self.tests(row):
+            return None
+        return self.results.get("comparison", self.comparison_id(row))
+
+    def example_rows(self, data: str) -> list[RowKey]:
+        """The rows shown side by side: of the encoder that has most of the output layers asked for."""
+        rows = [row for row in self.study.rows() if row.data == data and row.output in self.study.examples]
+        encoders = [row.encoder for row in rows]
+        most = max(encoders, key=encoders.count, default=None)
+        kept = [row for row in rows if row.encoder == most]
+        return sorted(kept, key=lambda row: self.study.examples.index(row.output))
+
+    def example_id(self, data: str) -> str:
+        """Names the examples of a data set."""
+        return digest(["example", *([run.id for run in self.seeds(row)] for row in self.example_rows(data))])
+
+    def runs(self) -> Iterator[Run]:
+        """Every run that is known to be needed, finished or not."""
+        for row in self.study.rows():
+            if row.data in self.data:
+                yield from self.searched(row)
+                yield from self.seeds(row)
+                yield from (swept.run for swept in self.swept(row))
+
+    def check_defaults(self) -> None:
+        """Refuse results that were made when an option that the study leaves open had another default."""
+        for row in self.study.rows():
+            for run in self.searched(row) if row.data in self.data else ():
+                entry = self.results.get("run", run.id) or {}
+                recommender = run.recommender()
+                now = {**recommender.encoder_options, **asdict(recommender.training)}
+                for name, was in entry.get("all_options", {}).items():
+                    if name in now and now[name] != was and name not in ("checkpoint_minutes", "window"):
+                        raise SpecError(
+                            f"{self.results.path}: run {run.id} was made with {name} = {was!r}, which is now "
+                            f"{now[name]!r} by default; write {name} into the study's options"
+                        )
+
+
+def mean_of(found: list[Mapping[str, float | None]]) -> Estimate | None:
+    """The mean of estimates, part by part; None if one is missing."""
+    parts = ("value", "low", "high")
+    if not found or any(each[part] is None for each in found for part in parts):
+        return None
+    value, low, high = (float(np.mean([each[part] for each in found])) for part in parts)
+    return Estimate(value, low, high)

@@ -1,0 +1,74 @@
+"""TOML tables that are read key by key: unknown keys and values of the wrong kind are refused."""
+
+import difflib
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from abaca.errors import SpecError
+from abaca.nn.outputs import OutputSpec
+
+Grid = dict[str, list[Any]]
+
+
+def read_toml(path: Path, hint: str) -> dict[str, Any]:
+    """A file's values; where it is not there, the hint says what would be."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SpecError(f"{path} is not there; {hint}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: {error}") from error
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Refuse a key that is not known, with the nearest one that is."""
+    every = sorted(known)
+    for name in given:
+        if name not in every:
+            near = difflib.get_close_matches(name, every, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(every)}"
+            raise SpecError(f"{where}: unknown key '{name}'; {hint}")
+
+
+class TomlTable:
+    """A TOML table that is read key by key, each with its kind."""
+
+    def __init__(self, values: Any, where: str, known: Iterable[str]) -> None:
+        if not isinstance(values, dict):
+            raise SpecError(f"{where} must be a table, got {values!r}")
+        refuse_unknown(values, known, where)
+        self.values, self.where = values, where
+
+    def take(self, key: str, kind: type, default: Any = None) -> Any:
+        """A value of a kind; where it is missing, the default."""
+        value = self.values.get(key, default)
+        if key in self.values and (not isinstance(value, kind) or (kind is not bool and isinstance(value, bool))):
+            words = {str: "text", int: "a whole number", bool: "true or false", list: "a list", dict: "a table"}
+            raise SpecError(f"{self.where}: {key} must be {words[kind]}, got {value!r}")
+        return value
+
+    def many(self, key: str, kind: type, default: Iterable[Any] | None = None) -> tuple[Any, ...] | None:
+        """A list of values of one kind, without a value twice."""
+        if key not in self.values:
+            return None if default is None else tuple(default)
+        values = self.take(key, list)
+        if not all(isinstance(value, kind) and not isinstance(value, bool) for value in values):
+            raise SpecError(f"{self.where}: {key} must be a list of {kind.__name__}, got {values!r}")
+        if len(set(values)) < len(values):
+            raise SpecError(f"{self.where}: {key} names something twice: {values!r}")
+        return tuple(values)
+
+    def specs(self, key: str, default: Iterable[str] | None = None) -> tuple[str, ...] | None:
+        """A list of output layers, spelled as they are everywhere."""
+        found = self.many(key, str, default)
+        return None if found is None else tuple(str(OutputSpec.parse(text)) for text in found)
+
+    def grid(self, key: str) -> Grid:
+        """Options, each with a list of values to try."""
+        grid: Grid = self.take(key, dict, {})
+        for name, values in grid.items():
+            if not isinstance(values, list) or not values:
+                raise SpecError(f"{self.where}: {key}.{name} must be a list of values to try, got {values!r}")
+        return grid

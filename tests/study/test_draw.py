@@ -1,0 +1,71 @@
+import re
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from abaca.baselines import BASELINES
+from abaca.errors import SpecError
+from abaca.study.draw import COLOURS, Sheet, grid_of, look
+
+ROWS = [
+    "softmax", "softmax+Mi", "softmax+C", "softmax+CP", "softmax+CPR:100", "softmax+CPR:100+Mi",
+    "softmax+CPR:20,100,500+Mi", "mos:3", "softmax+nodup", "repeatnet",
+]  # fmt: skip
+
+
+def sheet(name: str = "one") -> Sheet:
+    made = Sheet(name, 'what "it" <shows>')
+    made.line(made.panels[0], "softmax", [(1, 2), (3, 4)])
+    made.dot(made.panels[0], "popularity", (2, 3), "<group>")
+    made.dot(made.panels[0], "popularity", (2, 2), "other", hollow=True)
+    made.title(made.panels[0], "a < b", "c & d", "up")
+    made.legend()
+    return made
+
+
+def test_every_row_of_the_paper_looks_different_without_colour_too() -> None:
+    looks = [look(row) for row in ROWS]
+    assert len({shown.name for shown in looks}) >= len(ROWS) - 1
+    assert len({(shown.marker, shown.dash) for shown in looks}) == len(ROWS)
+    assert len({look(name).marker for name in BASELINES}) == len(BASELINES)
+
+
+def test_a_figure_is_xml_whose_text_is_text() -> None:
+    root = ElementTree.fromstring(sheet().svg(alone=True))
+    words = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"a < b", "c & d", "softmax", "popularity", "<group>", "other"} <= words
+    assert root.get("aria-label") == 'what "it" <shows>'
+
+
+def test_colours_follow_the_page() -> None:
+    inside = sheet().svg()
+    light = COLOURS["ink"][0]
+    assert f"var(--ink, {light})" in inside
+    assert not re.search(rf"(?<!, ){light}", inside)
+    assert "<style>:root" not in inside
+    assert "prefers-color-scheme: dark" in sheet().svg(alone=True)
+
+
+def test_a_figure_loads_nothing_and_its_ids_are_its_own() -> None:
+    first, second = sheet("one").svg(), sheet("two").svg()
+    assert not re.search(r"""(href|src)\s*=\s*["'](?!#)|url\((?!#)|<metadata""", first)
+    ids = [set(re.findall(r'id="([^"]+)"', text)) for text in (first, second)]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    assert first == sheet("one").svg()
+
+
+def test_print_and_picture() -> None:
+    assert sheet().pdf().startswith(b"%PDF")
+    assert sheet().png(30).startswith(b"\x89PNG")
+
+
+def test_panels_stand_in_rows() -> None:
+    assert [grid_of(count) for count in (0, 1, 3, 4, 7)] == [(1, 1), (1, 1), (1, 3), (2, 3), (3, 3)]
+
+
+def test_a_package_that_is_missing_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SpecError, match=r"needs the package matplotlib; .*pip install 'abaca\[study\]'"):
+        Sheet("one", "words")

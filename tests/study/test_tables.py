@@ -1,0 +1,200 @@
+"""Tables from results small enough to check by hand."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from abaca.study.plan import RowKey, read_study
+from abaca.study.results import Results
+from abaca.study.runs import FIGURES
+from abaca.study.standing import Standing
+from abaca.study.study_figures import all_figures, sensitivity
+from abaca.study.study_report import cases, data_table, publish, summary_sentences
+from abaca.study.table import Table, to_csv, to_html, to_latex, to_markdown
+from abaca.study.tables import all_tables, holm, marks
+
+STUDY = """
+title = "By <hand>"
+outputs = ["softmax", "softmax+C"]
+baselines = ["popularity"]
+[grid]
+lr = [0.001, 0.002]
+dropout = [0.0, 0.1]
+[encoders.sasrec]
+[encoders.gru4rec]
+[[data]]
+name = "ml-1m"
+synthetic = {}
+[[data]]
+name = "b"
+synthetic = {}
+"""
+TEST = {("ml-1m", "softmax"): 0.04, ("ml-1m", "softmax+C"): 0.09, ("b", "softmax"): 0.16, ("b", "softmax+C"): 0.04}
+P_VALUES = {"ml-1m": 0.001, "b": 0.03}
+
+
+def entry(value: float) -> dict[str, Any]:
+    estimate = {"value": value, "low": value / 2, "high": value * 2}
+    groups = {group: {"count": 5, "metrics": dict.fromkeys(FIGURES, estimate)} for group in ("all", "repeat", "new")}
+    bins = [{"count": 20, "predicted": 0.1, "observed": 0.2}, {"count": 3, "predicted": 0.8, "observed": 0.7}]
+    calibration = {"ece": 0.1, "bins": bins}
+    return {"groups": groups, "repeats_happen": 0.5, "repeats_recommended": {"10": 0.3}, "calibration": calibration}
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Standing:
+    folder = tmp_path_factory.mktemp("tables")
+    (folder / "study.toml").write_text(STUDY.replace("synthetic = {}", "synthetic = {seed = 1}"), encoding="utf-8")
+    results = Results(folder / "results.jsonl", folder / "lock")
+    found = Standing(read_study(folder / "study.toml"), results)
+    counts = {"users": 7, "items": 5, "interactions": 1234, "test_targets": 7, "training_targets": 9}
+    for name, repeats in (("ml-1m", 0.0), ("b", 0.4)):
+        size = {"name": name, "users": 7, "items": 5, "interactions": 1234, "median_length": 3.0, "longest": 9}
+        tallies = [{"length": 3, "count": 9, "repeats": 4}, {"length": 4, "count": 8, "repeats": 4}]
+        results.append(
+            "data", name, name=name, fingerprint=name, repeats=repeats, counts=counts, split="leave one out",
+            census=size | {"repeat_share": repeats, "last_repeat_share": repeats},
+            repetition={"with_repeat": tallies, "without_repeat": tallies},
+        )  # fmt: skip
+        results.append("baseline", found.baseline_id(name, "popularity"), data=name, **entry(0.02))
+    for row in found.study.rows():
+        fill(found, row)
+    for row in found.study.rows():
+        if row.output == "softmax+C":
+            test = {"difference": {"value": TEST[row.data, row.output] - TEST[row.data, "softmax"]}}
+            metrics = {key: {**test, "p_value": P_VALUES[row.data]} for key in FIGURES}
+            results.append("comparison", found.comparison_id(row), **row._asdict(), metrics=metrics)
+    return found
+
+
+def fill(standing: Standing, row: RowKey) -> None:
+    """Four runs: 0.1, 0.2 at the lower learning rate, 0.3, 0.4 at the higher; the last is chosen."""
+    for place, run in enumerate(standing.searched(row)):
+        epochs = [{"epoch": e, "ndcg@10": 0.1 * e, "seconds": 2.0 + e, "validation_seconds": 1.0} for e in range(3)]
+        standing.results.append(
+            "run", run.id, **row._asdict(), best=0.1 * (place + 1), best_epoch=2, epochs=epochs, parameters=1_500_000,
+            all_options=dict(run.options),
+        )  # fmt: skip
+    for run in standing.seeds(row):
+        standing.results.append("test", run.id, **row._asdict(), seconds=1.0, **entry(TEST[row.data, row.output]))
+
+
+@pytest.fixture(scope="module")
+def tables(standing: Standing) -> dict[str, Table]:
+    return {table.name: table for table in all_tables(standing)}
+
+
+def texts(table: Table, group: str, name: str) -> list[str]:
+    line = next(line for line in table.lines if (line.group, line.name) == (group, name))
+    return [f"{'*' if cell.best else ''}{cell.text}{cell.mark}" for cell in line.cells]
+
+
+def test_a_table_per_kind_of_data(tables: dict[str, Table]) -> None:
+    assert tables["without-repeats"].columns == ["ml-1m NDCG", "ml-1m HR", "ml-1m MRR"]
+    assert texts(tables["without-repeats"], "SASRec", "softmax+C") == ["*9.00▲"] * 3
+    assert texts(tables["with-repeats"], "GRU4Rec", "softmax+C") == ["4.00▽"] * 3
+    assert texts(tables["with-repeats"], "GRU4Rec", "softmax") == ["*16.00"] * 3
+    assert texts(tables["with-repeats"], "baselines", "popularity") == ["2.00"] * 3
+
+
+def test_geometric_means_size_and_time(tables: dict[str, Table]) -> None:
+    table = tables["summary"]
+    assert [head for head, _ in table.heads[3:]] == ["without repeats (1)", "with repeats (1)", "all (2)"]
+    shown = texts(table, "SASRec", "softmax")
+    assert shown[:3] == ["1.50", "3.00", "1.00"]
+    assert shown[-1] == "*8.00"  # √(4 · 16)
+    assert texts(table, "SASRec", "softmax+C")[-1] == "6.00"  # √(9 · 4)
+    assert texts(table, "baselines", "popularity")[:3] == ["–"] * 3
+
+
+def test_gains_are_relative_to_the_same_encoder(tables: dict[str, Table]) -> None:
+    assert [line.name for line in tables["gains"].lines] == ["softmax+C", "softmax+C"]
+    assert texts(tables["gains"], "SASRec", "softmax+C") == ["+125.0▲", "-75.0▽", "-25.0"]
+
+
+def test_what_was_chosen(standing: Standing, tables: dict[str, Table]) -> None:
+    chosen = standing.chosen(RowKey("b", "sasrec", "softmax"))
+    assert chosen is not None
+    assert texts(tables["choices"], "b", "sasrec softmax") == ["0.1", "0.002", "4", "3", "40.00", chosen.id]
+
+
+def test_repeats_and_new_apart(tables: dict[str, Table]) -> None:
+    assert texts(tables["repeats"], "SASRec", "softmax") == ["*16.00", "*16.00", "30.0", "0.100"]
+    assert "b 50.0 %" in tables["repeats"].caption
+
+
+def test_the_paper_s_numbers_stand_beside(tables: dict[str, Table]) -> None:
+    assert tables["paper"].columns == [f"ml-1m {m} {w}" for m in ("NDCG", "HR") for w in ("ours", "paper's")]
+    assert texts(tables["paper"], "SASRec", "softmax") == ["4.00", "16.75", "4.00", "29.45"]
+    assert texts(tables["paper"], "baselines", "popularity") == ["2.00", "–", "2.00", "–"]
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]) == []
+
+
+def test_a_correction_takes_marks_away(standing: Standing) -> None:
+    assert marks(standing, "ml-1m", "ndcg@10") == {("sasrec", "softmax+C"): "▲", ("gru4rec", "softmax+C"): "▲"}
+
+
+def test_formats_agree(tables: dict[str, Table]) -> None:
+    table = tables["with-repeats"]
+    rows = list(csv.reader(io.StringIO(to_csv(table))))
+    assert rows[0] == ["group", "row", *table.columns]
+    assert [float(cell) for cell in rows[1][2:]] == pytest.approx([16.0] * 3)
+    assert "| softmax+C | 4.00▽ | 4.00▽ | 4.00▽ |" in to_markdown(table)
+    assert "<th>softmax+C</th><td>4.00<sup>▽</sup></td>" in to_html(table)
+    latex = to_latex(tables["without-repeats"])
+    assert "performance (\\%) at 10" in latex
+    assert "softmax+C & \\textbf{9.00}$^{\\blacktriangle}$" in latex
+    body = [line for line in latex.splitlines() if line.endswith("\\\\") and "multicolumn" not in line]
+    assert {line.count("&") for line in body} == {3}
+
+
+def test_the_paper_s_way_of_averaging_a_grid(standing: Standing) -> None:
+    found = sensitivity(standing)
+    assert found["sasrec", "lr", "softmax"] == [(0.001, pytest.approx(15)), (0.002, pytest.approx(35))]
+    assert found["sasrec", "dropout", "softmax"] == [(0.0, pytest.approx(20)), (0.1, pytest.approx(30))]
+
+
+def test_rows_of_few_data_sets_have_means_over_the_sets_with_all_rows(standing: Standing, tmp_path: Path) -> None:
+    text = standing.study.path.read_text(encoding="utf-8").replace('name = "b"', 'name = "b"\noutputs = ["softmax"]')
+    (tmp_path / "study.toml").write_text(text, encoding="utf-8")
+    fewer = Standing(read_study(tmp_path / "study.toml"), standing.results)
+    table = next(table for table in all_tables(fewer) if table.name == "summary")
+    assert [head for head, _ in table.heads[3:]] == ["without repeats (1)", "with repeats (1)", "all (2)"]
+    assert texts(table, "SASRec", "softmax+C")[3:] == ["*9.00"] * 3 + ["–"] * 6
+
+
+def test_figures_for_all_that_there_is(standing: Standing) -> None:
+    names = [sheet.name for sheet in all_figures(standing)]
+    assert names == ["repetition", "sensitivity", "learning", "trade-off", "calibration", "speed"]
+
+
+def test_everything_is_written(standing: Standing, tmp_path: Path) -> None:
+    publish(standing, tmp_path)
+    names = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    tables = ("datasets", "without-repeats", "with-repeats", "summary", "gains", "repeats", "paper", "choices")
+    assert {f"tables/{name}.{ending}" for name in tables for ending in ("md", "tex", "csv")} <= names
+    assert {f"figures/{name}.{ending}" for name in ("sensitivity", "speed") for ending in ("svg", "pdf")} <= names
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "By &lt;hand&gt;" in page
+    assert page.count("<svg") == 6
+    assert page.count("<table") == len(tables)
+    assert "SASRec: softmax is best, NDCG@10 8.00 %." in page
+    assert "<script" not in page
+
+
+def test_results_alone_are_enough(standing: Standing, tmp_path: Path) -> None:
+    (tmp_path / "results.jsonl").write_bytes(standing.results.path.read_bytes())
+    again = Standing(standing.study, Results(tmp_path / "results.jsonl", tmp_path / "lock"))
+    assert all_tables(again) == all_tables(standing)
+    assert summary_sentences(again) == summary_sentences(standing)
+    assert cases(again) == {}
+    assert data_table(again).lines[0].cells[2].text == "1,234"
+    assert json.loads(standing.results.path.read_text(encoding="utf-8").splitlines()[0])["name"] == "ml-1m"

@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import pytest
+
+from abaca.data.sequences import Sequences
+from abaca.errors import SpecError
+from abaca.recommender import Recommender
+from abaca.study.tuning import Search, Tuning, read_space
+from abaca.training import Watch
+
+FIXED = {"epochs": 1, "warmup": 1, "seed": 0, "batch_targets": 200}
+SPACE = {"lr": {"low": 1e-4, "high": 1e-1, "log": True}, "size": [4, 8]}
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+class KillLater(Watch):
+    def epoch(self, record: dict) -> None:  # type: ignore[type-arg]
+        raise Killed
+
+
+def test_the_best_trial_becomes_a_config(small: Sequences, tmp_path: Path) -> None:
+    told: list[str] = []
+    search = Search("gru4rec", "softmax+C", FIXED, SPACE)
+    found = Tuning(search, small, tmp_path).run(3, 0, told.append, Watch())
+    assert len(told) == found.trials == 3
+    text = (tmp_path / "best.toml").read_text(encoding="utf-8")
+    config = read_space(tmp_path / "best.toml")
+    assert f"{found.figure:.4f}" in text
+    assert config["encoder"] == "gru4rec"
+    assert config["dim"] == config["hidden"]
+    again = Recommender(config.pop("encoder"), config.pop("output"), **config).fit(small)
+    assert again.saved is not None
+    assert again.saved.training["best"] == found.figure
+    more = Tuning(search, small, tmp_path).run(4, 0, told.append, Watch())
+    assert len(told) == more.trials == 4
+    assert more.figure >= found.figure
+
+
+def test_a_killed_trial_goes_on(small: Sequences, tmp_path: Path) -> None:
+    search = Search("gru4rec", "softmax", {**FIXED, "epochs": 2}, SPACE)
+    with pytest.raises(Killed):
+        Tuning(search, small, tmp_path).run(1, 0, lambda text: None, KillLater())
+    (tmp_path / "runs" / "0.lock").touch()
+    tuning = Tuning(search, small, tmp_path)
+    begun = tuning.study.trials[0]
+    found = tuning.run(1, 0, lambda text: None, Watch())
+    states = [trial.state.name for trial in tuning.study.trials]
+    assert states == ["FAIL", "COMPLETE"]
+    assert tuning.study.trials[1].params == begun.params
+    assert found.trials == 1
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ({"lrr": [1]}, "no option 'lrr'; did you mean lr"),
+        ({"lr": []}, "lr has no values"),
+        ({"lr": {"low": 1, "hihg": 2}}, "unknown key 'hihg'"),
+        ({"lr": {"low": 2.0, "high": 1.0}}, "lr must be a list of values or a range"),
+        ({"lr": 3}, "must be a table"),
+        ({"min_user": [1, 2]}, "cannot be set or searched"),
+    ],
+)
+def test_a_space_that_makes_no_sense_is_refused(space: dict, said: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(SpecError, match=said):
+        Search("gru4rec", "softmax", FIXED, space)
+
+
+def test_a_space_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="is not there"):
+        read_space(tmp_path / "none.toml")

@@ -1,0 +1,153 @@
+"""A study from start to end, in one process: what is done is done once, and the right run is chosen."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from abaca.errors import SpecError, TrainingError
+from abaca.study import work as work_room
+from abaca.study.jobs import Place, run_study
+from abaca.study.plan import RowKey
+from abaca.study.results import Results
+from abaca.study.runs import Workshop
+from abaca.study.work import Message, Work
+
+STUDY = """
+outputs = ["softmax", "softmax+C"]
+seeds = [0, 1]
+baselines = ["most recent"]
+examples = ["softmax", "softmax+C"]
+[options]
+epochs = 1
+warmup = 1
+size = 8
+batch_targets = 200
+[grid]
+lr = [1e-9, 0.02]
+[encoders.gru4rec]
+[sweep]
+options = { size = [4, 8] }
+outputs = ["softmax+C"]
+[[data]]
+name = "copy"
+synthetic = { rule = "copy-after-repeat", users = 60, items = 40, length = 14 }
+"""
+ROW = RowKey("copy", "gru4rec", "softmax+C")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "study.toml").write_text(STUDY, encoding="utf-8")
+    return Place(folder / "study.toml", None, folder)
+
+
+@pytest.fixture(scope="module")
+def done(place: Place) -> Work:
+    return run_study(place, 1, 1, lambda message: None)
+
+
+def test_every_kind_of_entry_is_there_once(done: Work) -> None:
+    lines = [json.loads(line) for line in done.results.path.read_text(encoding="utf-8").splitlines()]
+    kinds = [line["kind"] for line in lines]
+    # 2 rows × (2 of the grid + 1 more seed), and one size that is not the chosen one's
+    counts = {"data": 1, "run": 7, "test": 4, "baseline": 1, "comparison": 1, "example": 1}
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == counts
+    assert len({(line["kind"], line["id"]) for line in lines}) == len(lines)
+    assert all(line["environment"]["torch"] and line["when"].endswith("Z") for line in lines)
+
+
+def test_validation_chooses_and_only_the_chosen_is_tested(done: Work) -> None:
+    chosen = done.standing.chosen(ROW)
+    assert chosen is not None
+    tried = {run.id: done.results.get("run", run.id) for run in done.standing.searched(ROW)}
+    assert all(entry is not None for entry in tried.values())
+    best = max(tried, key=lambda id: tried[id]["best"])  # type: ignore[index]
+    assert chosen.id == best
+    tested = {entry["id"] for entry in done.results.all("test")}
+    assert {run.id for run in done.standing.seeds(ROW)} <= tested
+    assert not (set(tried) - {best}) & tested
+
+
+def test_a_row_is_the_mean_over_its_seeds(done: Work) -> None:
+    values = [entry["groups"]["all"]["metrics"]["ndcg@10"]["value"] for entry in done.standing.tests(ROW)]
+    found = done.standing.estimate(ROW, "ndcg@10")
+    assert len(values) == 2
+    assert found is not None
+    assert found.value == pytest.approx(sum(values) / 2)
+
+
+def test_nothing_is_done_twice(place: Place, done: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = done.results.path.read_bytes()
+    monkeypatch.setattr(Workshop, "train", None)
+    messages: list[Message] = []
+    run_study(place, 1, 1, messages.append)
+    assert done.results.path.read_bytes() == before
+    assert {message.task for message in messages} == {"preparing copy"}
+
+
+def test_the_id_of_a_run_follows_from_what_matters(done: Work) -> None:
+    run = done.standing.searched(ROW)[0]
+    others = [
+        run.with_seed(9),
+        run.with_options({**dict(run.options), "lr": 5.0}),
+        type(run)(run.row, run.options, run.seed, "other data"),
+        type(run)(run.row._replace(output="softmax"), run.options, run.seed, run.fingerprint),
+    ]
+    assert len({run.id, *(other.id for other in others)}) == 5
+    renamed = type(run)(run.row._replace(data="another name"), run.options, run.seed, run.fingerprint)
+    assert renamed.id == run.id
+
+
+def test_an_entry_cut_by_a_kill_is_made_again(place: Place, done: Work, tmp_path: Path) -> None:
+    lines = done.results.path.read_bytes().splitlines(keepends=True)
+    place = Place(place.study, None, tmp_path)
+    (tmp_path / "results.jsonl").write_bytes(b"".join(lines[:-1]) + lines[-1][:40])
+    work = run_study(place, 1, 1, lambda message: None)
+    assert {kind: set(found) for kind, found in work.results.entries.items()} == {
+        kind: set(found) for kind, found in done.results.entries.items()
+    }
+    assert (tmp_path / "results.jsonl").read_bytes().startswith(b"".join(lines[:-1]) + lines[-1][:40] + b"\n")
+
+
+def test_two_writers_do_not_mix_their_lines(tmp_path: Path) -> None:
+    first, second = (Results(tmp_path / "results.jsonl", tmp_path / "lock") for _ in range(2))
+    first.append("run", "a", best=1)
+    second.append("run", "b", best=2)
+    first.append("run", "b", best=3)
+    first.refresh()
+    assert [entry["best"] for entry in first.all("run")] == [1, 2]
+
+
+def test_a_run_that_diverges_is_noted_and_never_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = Workshop.train
+
+    def diverge(self: Workshop, run, sequences, watch):  # type: ignore[no-untyped-def]
+        if dict(run.options)["lr"] == 0.02:
+            raise TrainingError("the loss is nan")
+        return train(self, run, sequences, watch)
+
+    monkeypatch.setattr(work_room.Workshop, "train", diverge)
+    text = STUDY.replace('outputs = ["softmax", "softmax+C"]\nseeds = [0, 1]', 'outputs = ["softmax+C"]')
+    (tmp_path / "study.toml").write_text(text, encoding="utf-8")
+    work = run_study(Place(tmp_path / "study.toml", None, tmp_path), 1, 1, lambda message: None)
+    chosen = work.standing.chosen(ROW)
+    assert chosen is not None
+    assert dict(chosen.options)["lr"] == 1e-9
+    assert [entry["error"] for entry in work.results.all("run") if "error" in entry] == ["the loss is nan"]
+
+
+def test_results_made_with_other_defaults_are_refused(place: Place, done: Work, tmp_path: Path) -> None:
+    text = done.results.path.read_text(encoding="utf-8").replace('"patience":5', '"patience":7')
+    (tmp_path / "results.jsonl").write_text(text, encoding="utf-8")
+    work = Place(place.study, None, tmp_path).work()
+    with pytest.raises(SpecError, match="made with patience = 7, which is now 5 by default; write patience"):
+        work.standing.check_defaults()
+
+
+def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
+    text = STUDY.replace('synthetic = { rule = "copy-after-repeat", users = 60, items = 40, length = 14 }', 'log = "x"')
+    (tmp_path / "study.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError, match=r"data 'copy': .*x is not there; --data"):
+        run_study(Place(tmp_path / "study.toml", None, tmp_path), 1, 1, lambda message: None)
