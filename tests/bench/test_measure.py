@@ -18,7 +18,9 @@ class Memory:
 
     megabytes: tuple[int, ...] = (1, 200)
     title = "memory"
-    against = ("1",)
+
+    def references(self, name: str) -> Mapping[str, str]:
+        return {"the small": "1"}
 
     def contenders(self) -> Mapping[str, Contender]:
         return {str(size): partial(timed, partial(fill, size), size) for size in self.megabytes}
@@ -50,9 +52,9 @@ def test_a_ratio_is_the_median_over_rounds_of_cpu_time_per_target() -> None:
         "slow": [Spent(4.0, 9.0, 2), Spent(30.0, 9.0, 3), Spent(6.0, 9.0, 1)],
         "fast": [Spent(1.0, 9.0, 1), Spent(1.0, 9.0, 1), Spent(2.0, 9.0, 1)],
     }
-    slow, fast = compared(spent, ("fast", "absent"))
-    assert slow.ratios == {"fast": 3.0}  # of 2, 10 and 3
-    assert fast.ratios == {"fast": 1.0}
+    slow, fast = compared(spent, lambda name: {"other": "fast", "nobody": "absent"})
+    assert slow.ratios == {"other": 3.0}  # of 2, 10 and 3
+    assert fast.ratios == {"other": 1.0}
     assert slow.targets_per_second == pytest.approx(1 / 6)
 
 
@@ -75,8 +77,12 @@ def test_progress_reaches_its_total_and_only_the_chosen_run() -> None:
 
 
 def test_peak_memory_is_that_of_the_contender_alone() -> None:
-    small, large = (peak_bytes(Memory(), name) for name in ("1", "200"))
+    small, large = (peak_bytes(Memory(), Measurement(name, (Spent(1.0, 1.0, 1),))) for name in ("1", "200"))
     assert large - small == pytest.approx(199 * MEGABYTE, rel=0.2)
+
+
+def test_another_process_knows_its_own_peak() -> None:
+    assert peak_bytes(Memory(), Measurement("1", (Spent(1.0, 1.0, 1, 5), Spent(1.0, 1.0, 1, 7)))) == 7
 
 
 def test_too_few_repetitions_and_unknown_names_are_refused() -> None:

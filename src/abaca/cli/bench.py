@@ -28,7 +28,13 @@ from abaca.nn.encoders import ENCODERS
 from abaca.nn.outputs import OutputSpec
 from abaca.options import TrainingOptions
 
-bench = typer.Typer(no_args_is_help=True, help="Measure how fast it is here: CPU time, wall time and peak memory.")
+bench = typer.Typer(
+    no_args_is_help=True,
+    help="""Measure how fast it is here: CPU time, wall time and peak memory.
+
+    Example: [bold]abaca bench loss --items 50000 --rows 6400[/]
+    """,
+)
 
 Repetitions = Annotated[
     int, typer.Option("--repetitions", help=f"Rounds in which contenders take turns, at least {LEAST_REPETITIONS}.")

