@@ -8,16 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-/* What the loss of each row needs and gives. Without gradients, everything after `losses` is null. */
-typedef struct {
-    const int64_t *targets; /* (N,) */
-    const float *weights;   /* (N,) */
-    double *losses;         /* (N,) weight · −log P(target) */
-    float *scale;           /* (N,) the gradient of a base logit is scale times what the tile holds */
-    float *grad_values;     /* (N, K) */
-    float *const *grad_queries; /* R × (N, D) */
-} Loss;
-
 const Primitives *abaca_primitives(int64_t portable) {
 #if ABACA_AVX2
     if (!portable && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &abaca_avx2;
@@ -34,25 +24,24 @@ int64_t abaca_sum_k(const Logits *logits) {
 
 static int64_t largest_k(const Logits *logits) { return logits->levels ? logits->level_k[0] : 0; }
 
-Scratch abaca_carve(const Logits *logits, int32_t *memory) {
+Scratch abaca_carve(const Logits *logits, int64_t width, int32_t *memory) {
     Scratch scratch;
     scratch.items = memory;
-    scratch.values = (float *)(scratch.items + logits->catalogue + ABACA_ROOM);
-    scratch.groups = scratch.values + logits->catalogue;
-    scratch.chosen = (int32_t *)(scratch.groups + logits->catalogue);
+    scratch.values = (float *)(scratch.items + width + ABACA_ROOM);
+    scratch.groups = scratch.values + width;
+    scratch.chosen = (int32_t *)(scratch.groups + width);
     scratch.places = scratch.chosen + abaca_sum_k(logits) + ABACA_ROOM * logits->levels;
     scratch.shares = (float *)(scratch.places + largest_k(logits) + ABACA_ROOM);
     return scratch;
 }
 
-EXPORT int64_t abaca_scratch_words(const Logits *logits) {
+EXPORT int64_t abaca_scratch_words(const Logits *logits, int64_t width) {
     int64_t chosen = abaca_sum_k(logits) + ABACA_ROOM * logits->levels;
-    return 3 * logits->catalogue + ABACA_ROOM + chosen + 2 * (largest_k(logits) + ABACA_ROOM);
+    return 3 * width + ABACA_ROOM + chosen + 2 * (largest_k(logits) + ABACA_ROOM);
 }
 
-/* Rescore the items of one level among the candidates, whose logits are kept beside the row. */
-static int rescore(const Logits *logits, const Primitives *simd, int64_t level, int64_t n, Scratch scratch,
-                   int64_t candidates, int32_t *chosen) {
+int abaca_rescore(const Logits *logits, const Primitives *simd, int64_t level, int64_t n, Scratch scratch,
+                  int64_t candidates, int32_t *chosen) {
     int64_t k = logits->level_k[level];
     if (abaca_select(simd, scratch.values, candidates, k, scratch.places) < k) return 0;
     for (int64_t i = 0; i < k; i++) chosen[i] = scratch.items[scratch.places[i]];
@@ -72,7 +61,7 @@ static int rerank(const Logits *logits, const Primitives *simd, int64_t n, float
     for (int64_t i = 0; i < candidates; i++) scratch.values[i] = row[scratch.items[i]];
     int32_t *chosen = scratch.chosen;
     for (int64_t level = 0; level < logits->levels; level++) {
-        if (!rescore(logits, simd, level, n, scratch, candidates, chosen)) return 0;
+        if (!abaca_rescore(logits, simd, level, n, scratch, candidates, chosen)) return 0;
         chosen += logits->level_k[level] + ABACA_ROOM;
     }
     for (int64_t i = 0; i < candidates; i++) row[scratch.items[i]] = scratch.values[i];
@@ -129,12 +118,10 @@ static void level_gradients(const Logits *logits, const Primitives *simd, const 
     }
 }
 
-/* All gradients of a row are `value`: 0 where it has no weight, NaN where the logits are. */
-static void fill(const Logits *logits, const Loss *loss, int64_t n, float *row, float value) {
+void abaca_fill(const Logits *logits, const Loss *loss, int64_t n, float value) {
     loss->losses[n] = value;
     if (!loss->scale) return;
     loss->scale[n] = value;
-    memset(row, 0, sizeof(float) * (size_t)logits->catalogue);
     for (int64_t j = 0; j < logits->slots; j++) loss->grad_values[n * logits->slots + j] = value;
     for (int64_t level = 0; level < logits->levels; level++) {
         for (int64_t j = 0; j < logits->dim; j++) loss->grad_queries[level][n * logits->dim + j] = value;
@@ -145,7 +132,8 @@ static void loss_row(const Logits *logits, const Primitives *simd, const Loss *l
                      Scratch scratch, float *grad_table) {
     float weight = loss->weights[n], lowest, highest;
     if (weight == 0 || !abaca_override(logits, simd, n, row, scratch)) {
-        fill(logits, loss, n, row, weight == 0 ? 0 : NAN);
+        abaca_fill(logits, loss, n, weight == 0 ? 0 : NAN);
+        memset(row, 0, sizeof(float) * (size_t)logits->catalogue);
         return;
     }
     float hit = row[loss->targets[n]];
@@ -166,7 +154,7 @@ static void loss_row(const Logits *logits, const Primitives *simd, const Loss *l
 EXPORT void abaca_loss_rows(const Logits *logits, const Loss *loss, int64_t first, int64_t count, float *tile,
                             int64_t stride, int32_t *memory, float *grad_table) {
     const Primitives *simd = abaca_primitives(logits->portable);
-    Scratch scratch = abaca_carve(logits, memory);
+    Scratch scratch = abaca_carve(logits, logits->catalogue, memory);
     for (int64_t i = 0; i < count; i++) {
         loss_row(logits, simd, loss, first + i, tile + i * stride, scratch, grad_table);
     }
