@@ -97,8 +97,9 @@ def _work(frame: Frame, loss: Loss, tiles: Sequence[slice], grad_queries: Tensor
     """One worker's tiles, in order."""
     if not tiles:
         return
-    memory = tile_memory(tiles[0].stop - tiles[0].start, frame.catalogue)
-    scratch = torch.empty(library().abaca_scratch_words(frame.struct, frame.catalogue), dtype=torch.int32)
+    height = tiles[0].stop - tiles[0].start
+    memory = tile_memory(height, frame.catalogue)
+    scratch = torch.empty(library().abaca_loss_words(frame.struct, height), dtype=torch.int64)
     for rows in tiles:
         queries = frame.queries[rows]
         tile = memory[: len(queries)]

@@ -92,7 +92,7 @@ _LOSS = [POINTER(LogitsStruct), POINTER(LossStruct)]
 _RUNNING = [*_LOSS, POINTER(RunningStruct)]
 
 SIGNATURES = {
-    "abaca_scratch_words": (c_int64, [POINTER(LogitsStruct), c_int64]),
+    "abaca_loss_words": (c_int64, [POINTER(LogitsStruct), c_int64]),
     "abaca_uses_avx2": (c_int64, []),
     "abaca_loss_rows": (None, [*_LOSS, c_int64, c_int64, c_void_p, c_int64, c_void_p, c_void_p]),
     "abaca_items_bytes": (c_int64, [POINTER(LogitsStruct), POINTER(RunningStruct), c_int64]),

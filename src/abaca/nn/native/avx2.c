@@ -226,39 +226,30 @@ AVX2 static void dots(const float *table, int64_t dim, const int32_t *items, int
     }
 }
 
-/* 32 dimensions of all items at a time: their sums and their part of the query stay in registers. */
-AVX2 static void spread(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares,
-                        const float *query, float *grad_query, float *grad_table) {
-    int64_t first = 0;
-    for (; first + 32 <= dim; first += 32) {
-        __m256 part[4], sum[4];
-        for (int u = 0; u < 4; u++) {
-            part[u] = _mm256_loadu_ps(query + first + 8 * u);
-            sum[u] = _mm256_loadu_ps(grad_query + first + 8 * u);
-        }
-        for (int64_t i = 0; i < n; i++) {
-            const float *row = table + items[i] * dim + first;
-            float *grad = grad_table + items[i] * dim + first;
-            __m256 share = _mm256_set1_ps(shares[i]);
-            for (int u = 0; u < 4; u++) {
-                sum[u] = _mm256_fmadd_ps(share, _mm256_loadu_ps(row + 8 * u), sum[u]);
-                __m256 more = _mm256_fmadd_ps(share, part[u], _mm256_loadu_ps(grad + 8 * u));
-                _mm256_storeu_ps(grad + 8 * u, more);
-            }
-        }
-        for (int u = 0; u < 4; u++) _mm256_storeu_ps(grad_query + first + 8 * u, sum[u]);
-    }
-    for (int64_t i = 0; i < n && first < dim; i++) {
+/* `eights` times 8 dimensions of all items: their sums stay in registers. */
+INLINE void weigh_part(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares, float *sum,
+                       int eights) {
+    __m256 sums[8];
+    for (int u = 0; u < eights; u++) sums[u] = _mm256_loadu_ps(sum + 8 * u);
+    for (int64_t i = 0; i < n; i++) {
         const float *row = table + items[i] * dim;
-        float *grad = grad_table + items[i] * dim;
-        for (int64_t j = first; j < dim; j++) {
-            grad_query[j] += shares[i] * row[j];
-            grad[j] += shares[i] * query[j];
-        }
+        __m256 share = _mm256_set1_ps(shares[i]);
+        for (int u = 0; u < eights; u++) sums[u] = _mm256_fmadd_ps(share, _mm256_loadu_ps(row + 8 * u), sums[u]);
+    }
+    for (int u = 0; u < eights; u++) _mm256_storeu_ps(sum + 8 * u, sums[u]);
+}
+
+AVX2 static void weigh(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares,
+                       float *sum) {
+    int64_t first = 0;
+    for (; first + 64 <= dim; first += 64) weigh_part(table + first, dim, items, n, shares, sum + first, 8);
+    for (; first + 8 <= dim; first += 8) weigh_part(table + first, dim, items, n, shares, sum + first, 1);
+    for (int64_t i = 0; i < n && first < dim; i++) {
+        for (int64_t j = first; j < dim; j++) sum[j] += shares[i] * table[items[i] * dim + j];
     }
 }
 
-const Primitives abaca_avx2 = {fold, range, count, below, collect, sum_exp, make_exp, dots, spread};
+const Primitives abaca_avx2 = {fold, range, count, below, collect, sum_exp, make_exp, dots, weigh};
 #else
 typedef int abaca_no_avx2; /* a file may not be empty */
 #endif

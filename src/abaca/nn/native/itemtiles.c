@@ -299,8 +299,12 @@ static void spread_levels(const Logits *logits, const Primitives *simd, const Ru
             desk.values[total] = running->values[n * running->room + i];
             total += running->levels[n * running->room + i] == level;
         }
-        simd->spread(logits->table, logits->dim, desk.places, total, desk.values, logits->queries[level] + at,
-                     grad_queries[level] + at, grad_table);
+        simd->weigh(logits->table, logits->dim, desk.places, total, desk.values, grad_queries[level] + at);
+        for (int64_t i = 0; i < total; i++) {
+            const int32_t row_n = (int32_t)n;
+            float *grad = grad_table + desk.places[i] * logits->dim;
+            simd->weigh(logits->queries[level], logits->dim, &row_n, 1, desk.values + i, grad);
+        }
     }
 }
 

@@ -33,9 +33,8 @@ typedef struct {
     /* products[i] = query · table[items[i]]. */
     void (*dots)(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *query, float *products);
 
-    /* grad_query += Σ_i shares[i] · table[items[i]];  grad_table[items[i]] += shares[i] · query. No item stands twice. */
-    void (*spread)(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares,
-                   const float *query, float *grad_query, float *grad_table);
+    /* sum += Σ_i shares[i] · table[items[i]]. */
+    void (*weigh)(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares, float *sum);
 } Primitives;
 
 /* exp(x) for x ≤ 0 to within 2e-7, relative: x = n ln 2 + r with |r| ≤ ln 2 / 2,

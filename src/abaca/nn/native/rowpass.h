@@ -53,7 +53,7 @@ int64_t abaca_sum_k(const Logits *logits);
 Scratch abaca_carve(const Logits *logits, int64_t width, int32_t *memory);
 
 /* How many 4-byte words of scratch memory a worker needs for rows with at most `width` candidates. */
-EXPORT int64_t abaca_scratch_words(const Logits *logits, int64_t width);
+int64_t abaca_scratch_words(const Logits *logits, int64_t width);
 
 /* Rescore the items of one level among the candidates, whose logits are kept beside the row. Their places among the
  * candidates stay in `places`. Returns 0 where NaN leaves too few. */
