@@ -213,6 +213,15 @@ def test_threads_run_in_inference_mode_too() -> None:
         assert cross_entropy(case.logits(), case.targets(), torch.ones(case.rows)).isfinite()
 
 
+def test_backward_can_be_called_again() -> None:
+    case = Case(levels=(20, 5))
+    logits = as_leaves(case.logits(), torch.float32)
+    loss = cross_entropy(logits, case.targets(), torch.ones(case.rows))
+    first, second = (torch.autograd.grad(2 * loss, inputs_of(logits), retain_graph=True) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert first[0].data_ptr() != second[0].data_ptr()
+
+
 def test_the_switch_keeps_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(native.SWITCH, "0")
     assert native.mode() is None

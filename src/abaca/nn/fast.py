@@ -10,7 +10,7 @@ depends on shapes and the number of threads only: the same run gives the same bi
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -56,19 +56,22 @@ def cross_entropy(logits: "Logits", targets: Tensor, weights: Tensor) -> Tensor:
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The gradients are made on the way forward; backward only scales them."""
+    """The gradients are made on the way forward. Backward scales them in place and gives them away: no second table."""
 
     @staticmethod
-    def forward(
-        ctx: torch.autograd.function.FunctionCtx, logits: "Logits", targets: Tensor, weights: Tensor, *inputs: Tensor
-    ) -> Tensor:
-        loss, gradients = _solve(logits, targets, weights, True)
-        ctx.save_for_backward(*gradients)
+    def forward(ctx: Any, logits: "Logits", targets: Tensor, weights: Tensor, *inputs: Tensor) -> Tensor:
+        loss, ctx.gradients = _solve(logits, targets, weights, True)
+        ctx.save_for_backward(*inputs)
+        ctx.asked = logits, targets, weights
         return loss
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        return (None, None, None, *(upstream * gradient for gradient in ctx.saved_tensors))  # type: ignore[attr-defined]
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        _ = ctx.saved_tensors  # torch checks that nobody changed them
+        gradients = ctx.gradients or _solve(*ctx.asked, True)[1]  # made again if backward is called again
+        ctx.gradients = None
+        return (None, None, None, *(gradient.mul_(upstream) for gradient in gradients))
 
 
 def _solve(logits: "Logits", targets: Tensor, weights: Tensor, wanted: bool) -> tuple[Tensor, list[Tensor]]:

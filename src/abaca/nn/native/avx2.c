@@ -204,11 +204,23 @@ INLINE __m128 horizontal_four(__m256 a, __m256 b, __m256 c, __m256 d) {
     return _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1));
 }
 
+/* Ask for the rows of the items that come next: they lie anywhere in the table. */
+INLINE void expect(const float *table, int64_t dim, const int32_t *items, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i++) {
+        const char *row = (const char *)(table + items[i] * dim);
+        for (int64_t byte = 0; byte < 4 * dim; byte += 64) _mm_prefetch(row + byte, _MM_HINT_T0);
+    }
+}
+
+#define AHEAD 12 /* items */
+
 /* Four items at a time; past the end the last one is done again. */
 AVX2 static void dots(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *query,
                       float *products) {
     int64_t whole = dim & ~(int64_t)7;
+    expect(table, dim, items, 0, n < AHEAD ? n : AHEAD);
     for (int64_t i = 0; i < n; i += 4) {
+        expect(table, dim, items, i + AHEAD < n ? i + AHEAD : n, i + AHEAD + 4 < n ? i + AHEAD + 4 : n);
         const float *row[4];
         for (int u = 0; u < 4; u++) row[u] = table + items[i + u < n ? i + u : n - 1] * dim;
         __m256 sums[4];
