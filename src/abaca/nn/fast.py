@@ -66,10 +66,10 @@ class _CrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors  # torch checks that nobody changed them
-        gradients = ctx.gradients or _solve(*ctx.asked, True)[1]  # made again if backward is called again
+        gradients = ctx.gradients or _solve(*ctx.asked, wanted=True)[1]  # made again if backward is called again
         ctx.gradients = None
         return (None, None, None, *(gradient.mul_(upstream) for gradient in gradients))
 

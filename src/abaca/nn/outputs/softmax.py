@@ -61,8 +61,8 @@ def project(layers: Sequence[nn.Module], x: Tensor) -> Sequence[Tensor]:
     """What each linear layer makes of the same input, by one product: many small ones would cost more."""
     if len(layers) == 1:
         return [layers[0](x)]
-    weight = torch.cat([layer.weight for layer in layers])  # type: ignore[arg-type, misc]
-    bias = torch.cat([layer.bias for layer in layers])  # type: ignore[arg-type, misc]
+    weight = torch.cat([layer.weight for layer in layers])  # type: ignore[misc]
+    bias = torch.cat([layer.bias for layer in layers])  # type: ignore[misc]
     return F.linear(x, weight, bias).tensor_split(len(layers), dim=-1)
 
 
