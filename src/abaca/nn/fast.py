@@ -69,7 +69,8 @@ class _CrossEntropy(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors  # torch checks that nobody changed them
-        gradients = ctx.gradients or _solve(*ctx.asked, wanted=True)[1]  # made again if backward is called again
+        logits, targets, weights = ctx.asked
+        gradients = ctx.gradients or _solve(logits, targets, weights, True)[1]  # made again if it is called again
         ctx.gradients = None
         return (None, None, None, *(gradient.mul_(upstream) for gradient in gradients))
 
