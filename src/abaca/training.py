@@ -134,13 +134,13 @@ class Trainer:
         count = int((batch.targets >= 0).sum())
         for group in self.optimizer.param_groups:
             group["lr"] = self.options.lr * self._rate()
+        self.optimizer.zero_grad()  # before the loss makes new gradients
         loss = self.model.loss(*(torch.from_numpy(part).to(self.device) for part in batch))
         if not math.isfinite(loss.item()):
             raise TrainingError(
                 f"the loss is {loss.item()} in epoch {self.progress['epoch'] + 1}, step {self.progress['step'] + 1}: "
                 f"training diverged; lower lr (now {self.options.lr:g}) or set clip, such as 1"
             )
-        self.optimizer.zero_grad()
         (loss / count).backward()  # type: ignore[no-untyped-call]
         if self.options.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)

@@ -220,3 +220,19 @@ def extreme(encoder: str, spec: str) -> nn.Module:
         for weight in model.parameters():
             weight *= 50
     return model
+
+
+@pytest.mark.parametrize("output", ["softmax", "softmax+CPR:5+Mi", "mos:2", "mos-mix:2", "repeatnet"])
+def test_the_table_has_the_gradients_of_both_its_uses(output: str) -> None:
+    """As a row that the encoder reads, and as a row that is scored: against differences of the loss."""
+    batch = CASES["repeats"].batch
+    model = model_of("gru4rec", output)
+    gradient = torch.autograd.grad(model.loss(*batch), model.items.weight)[0]
+    with torch.no_grad():
+        for item in (0, 3, 10):
+            entry, around = model.items.weight[item, 2:3], []
+            for step in (1e-6, -2e-6):
+                entry += step
+                around.append(model.loss(*batch).item())
+            entry += 1e-6
+            assert gradient[item, 2].item() == pytest.approx((around[0] - around[1]) / 2e-6, rel=1e-4, abs=1e-6)

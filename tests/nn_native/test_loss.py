@@ -1,19 +1,31 @@
-"""The native loss against the plain form: same values, same gradients.
+"""The native loss against the plain form: same values, same gradients, by whole rows and by tiles of items.
 
 The plain form runs in float64 on the same numbers, so it is the truth; the native form may differ from it by the
 rounding of float32: 2e-5 of the largest entry of each gradient, and of the loss.
 """
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
-from abaca.nn import native
-from abaca.nn.logits import Logits, Overrides, cross_entropy
+from abaca.nn import fast, itemtiles, native
+from abaca.nn.logits import Level, Logits, Overrides, cross_entropy
 
 from .cases import CASES, Case, as_leaves, inputs_of, settled
 
 TOLERANCE = 2e-5
+
+
+@pytest.fixture(autouse=True, params=["whole rows", "tiles of items"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Tiles are so small that every case has several, and some k exceed them."""
+    if request.param == "tiles of items":
+        monkeypatch.setattr(itemtiles, "LONGEST_ROW", 0)
+        monkeypatch.setattr(itemtiles, "TILE_ITEMS", 45)
+        monkeypatch.setattr(itemtiles, "TILE_ROWS", 16)
+    return str(request.param)
 
 
 def loss_and_gradients(logits: Logits, targets: Tensor, weights: Tensor, dtype: torch.dtype) -> list[Tensor]:
@@ -68,6 +80,47 @@ def test_targets_in_the_levels() -> None:
     logits = case.logits()
     targets = (logits.queries[:, 0] @ logits.table.T).argmax(dim=1)
     assert_same(logits, targets, torch.ones(case.rows))
+
+
+@pytest.mark.parametrize("levels", [(), (7,), (60, 20, 3), (140, 90)])
+def test_ties_go_to_the_lower_item(levels: tuple[int, ...]) -> None:
+    """Whole numbers: products are exact, half of all items tie with one 90 items further on."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randint(-2, 3, shape, generator=generator).float()
+
+    table, queries = draw(90, 3).repeat(2, 1), [draw(30, 3) for _ in (None, *levels)]
+    none = torch.zeros(30, dtype=torch.long)
+    overrides = Overrides(torch.tensor([[4, 94, 3, 180, 179]]), none, torch.arange(30) % 6, draw(30, 5))
+    reranked = tuple(Level(k, query) for k, query in zip(levels, queries[1:], strict=True))
+    logits = as_leaves(Logits(queries[0].unsqueeze(1), table, reranked, overrides), torch.float32)
+    targets = torch.arange(30) * 6
+    loss = cross_entropy(logits, targets, torch.ones(30))
+    loss.backward()  # type: ignore[no-untyped-call]
+
+    again = as_leaves(logits, torch.float64)
+    rows = (again.queries[:, 0] @ again.table.T).unbind()
+    expected = torch.zeros(())
+    for n, row in enumerate(rows):
+        for level in again.levels:
+            chosen = row.detach().sort(descending=True, stable=True).indices[: level.k]
+            row = row.index_put((chosen,), again.table[chosen] @ level.query[n])
+        seen = [j for j in range(int(overrides.reach[n])) if overrides.ids[0, j] < 180]
+        row = row.index_put((overrides.ids[0, seen],), again.overrides.values[n, seen])
+        expected = expected - row.log_softmax(0)[targets[n]]
+    expected.backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(loss.double(), expected, rtol=TOLERANCE, atol=0)
+    for got, wanted in zip(inputs_of(logits), inputs_of(again), strict=True):
+        grad = torch.zeros_like(wanted) if wanted.grad is None else wanted.grad
+        assert got.grad is not None
+        torch.testing.assert_close(got.grad.double(), grad, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("target", [0, 44, 45, 89, 90, 1002])
+def test_targets_at_the_edges_of_tiles(target: int) -> None:
+    case = Case(levels=(20, 5))
+    assert_same(case.logits(), torch.full((case.rows,), target), torch.ones(case.rows))
 
 
 def test_items_of_the_history_may_score_minus_infinity() -> None:
@@ -128,8 +181,8 @@ def test_nan_stays_nan() -> None:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_same_run_gives_the_same_bits(workers: int) -> None:
     torch.set_num_threads(workers)
-    case = Case(rows=700, catalogue=2100, levels=(50, 20, 7))
-    runs = [loss_and_gradients(case.logits(), case.targets(), torch.ones(case.rows), torch.float32) for _ in range(4)]
+    case = Case(rows=400, catalogue=700, levels=(50, 20, 7))
+    runs = [loss_and_gradients(case.logits(), case.targets(), torch.ones(case.rows), torch.float32) for _ in range(3)]
     assert torch.get_num_threads() == workers
     for run in runs[1:]:
         assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))
@@ -160,12 +213,39 @@ def test_threads_run_in_inference_mode_too() -> None:
         assert cross_entropy(case.logits(), case.targets(), torch.ones(case.rows)).isfinite()
 
 
+def test_backward_can_be_called_again() -> None:
+    case = Case(levels=(20, 5))
+    logits = as_leaves(case.logits(), torch.float32)
+    loss = cross_entropy(logits, case.targets(), torch.ones(case.rows))
+    first, second = (torch.autograd.grad(2 * loss, inputs_of(logits), retain_graph=True) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert first[0].data_ptr() != second[0].data_ptr()
+
+
 def test_the_switch_keeps_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(native.SWITCH, "0")
     assert native.mode() is None
     monkeypatch.setenv(native.SWITCH, "perhaps")
     with pytest.raises(ValueError, match="ABACA_NATIVE='perhaps'"):
         native.mode()
+
+
+def test_form_follows_from_size(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long rows are done in pieces, and so are others where the tables of gradients would take too much."""
+    forms = []
+
+    def count(name: tuple[object, str], solve: Callable[..., object]) -> None:
+        monkeypatch.setattr(*name, lambda *arguments: forms.append(name[1]) or solve(*arguments))
+
+    count((fast, "_rows_form"), fast._rows_form)
+    count((itemtiles, "solve"), itemtiles.solve)
+    case = Case(rows=3)
+    cross_entropy(case.logits(), case.targets(), torch.ones(3))
+    assert forms == [{"whole rows": "_rows_form", "tiles of items": "solve"}[form]]
+    torch.set_num_threads(2)
+    monkeypatch.setattr(itemtiles, "COPIES_BYTES", 1003 * 24 * 4 - 1)
+    cross_entropy(case.logits(), case.targets(), torch.ones(3))
+    assert forms[1] == "solve"
 
 
 @pytest.mark.parametrize("target", [-1, 1003])

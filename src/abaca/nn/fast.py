@@ -9,15 +9,14 @@ Tiles are dealt out to as many threads as torch has. Which thread gets which til
 depends on shapes and the number of threads only: the same run gives the same bits.
 """
 
-import ctypes
-import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from abaca.nn import native
+from abaca.nn import itemtiles, native
+from abaca.nn.frame import Frame, Loss, in_parallel, library, within
 
 if TYPE_CHECKING:
     from abaca.nn.logits import Logits, Question
@@ -41,63 +40,10 @@ def takes(logits: "Logits") -> bool:
     return fits and logits.queries.shape[1] == 1 and logits.catalogue < 1 << 31 and native.mode() is not None
 
 
-class Frame:
-    """Logits as the library reads them. Keeps alive what the structure points to."""
-
-    def __init__(self, logits: "Logits") -> None:
-        ids, owner, reach, values = logits.overrides
-        self.catalogue = logits.catalogue
-        self.queries = logits.queries.detach()[:, 0].contiguous()  # (N, D)
-        self.table = logits.table.detach().contiguous()  # (V, D)
-        self.values = values.detach().contiguous()  # (N, K)
-        self.levels = [level.query.detach().contiguous() for level in logits.levels]  # each (N, D)
-        self.indices = [_within(ids, self.catalogue, "ids"), _within(owner, len(ids) - 1, "owner"), reach]
-        self.indices = [index.long().contiguous() for index in self.indices]
-        sizes = [min(level.k, self.catalogue) for level in logits.levels]
-        self.struct = native.LogitsStruct(
-            self.catalogue,
-            self.table.shape[1],
-            ids.shape[1],
-            len(self.levels),
-            self.table.data_ptr(),
-            *(index.data_ptr() for index in self.indices),
-            self.values.data_ptr(),
-            (ctypes.c_int64 * len(sizes))(*sizes),
-            _pointers(self.levels),
-            native.mode() == "portable",
-        )
-
-    @property
-    def rows(self) -> int:
-        return self.queries.shape[0]
-
-    def scratch(self) -> Tensor:
-        """Memory of one worker."""
-        return torch.empty(_library().abaca_scratch_words(self.struct), dtype=torch.int32)
-
-
 def tile_memory(height: int, catalogue: int) -> Tensor:
     """Room for the logits of so many rows (height, V)."""
     stride = -(-catalogue // ALIGNED) * ALIGNED
     return torch.empty(height, stride)[:, :catalogue]
-
-
-class Gradients:
-    """Where the gradients go; those of the levels in the table are added up apart for each worker."""
-
-    def __init__(self, frame: Frame, workers: int) -> None:
-        self.scale = torch.empty(frame.rows)
-        self.queries = torch.empty_like(frame.queries)
-        self.values = torch.empty_like(frame.values)
-        self.levels = [torch.empty_like(level) for level in frame.levels]
-        self.tables = [torch.zeros_like(frame.table) for _ in range(workers)]
-
-    def all(self) -> list[Tensor]:
-        """Gradients of queries (N, 1, D), table, values and levels, as `cross_entropy` lists its inputs."""
-        table, *others = self.tables
-        for other in others:
-            table += other
-        return [self.queries.unsqueeze(1), table, self.values, *self.levels]
 
 
 def cross_entropy(logits: "Logits", targets: Tensor, weights: Tensor) -> Tensor:
@@ -106,82 +52,85 @@ def cross_entropy(logits: "Logits", targets: Tensor, weights: Tensor) -> Tensor:
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
         loss: Tensor = _CrossEntropy.apply(logits, targets, weights, *inputs)  # type: ignore[no-untyped-call]
         return loss
-    return _losses(Frame(logits), targets, weights, None)
+    return _solve(logits, targets, weights, False)[0]
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The gradients are made on the way forward; backward only scales them."""
+    """The gradients are made on the way forward. Backward scales them in place and gives them away: no second table."""
 
     @staticmethod
-    def forward(
-        ctx: torch.autograd.function.FunctionCtx, logits: "Logits", targets: Tensor, weights: Tensor, *inputs: Tensor
-    ) -> Tensor:
-        frame = Frame(logits)
-        gradients = Gradients(frame, len(deal(frame.rows, frame.catalogue, torch.get_num_threads())))
-        loss = _losses(frame, targets, weights, gradients)
-        ctx.save_for_backward(*gradients.all())
+    def forward(ctx: Any, logits: "Logits", targets: Tensor, weights: Tensor, *inputs: Tensor) -> Tensor:
+        loss, ctx.gradients = _solve(logits, targets, weights, True)
+        ctx.save_for_backward(*inputs)
+        ctx.asked = logits, targets, weights
         return loss
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        return (None, None, None, *(upstream * gradient for gradient in ctx.saved_tensors))  # type: ignore[attr-defined]
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        _ = ctx.saved_tensors  # torch checks that nobody changed them
+        logits, targets, weights = ctx.asked
+        gradients = ctx.gradients or _solve(logits, targets, weights, True)[1]  # made again if it is called again
+        ctx.gradients = None
+        return (None, None, None, *(gradient.mul_(upstream) for gradient in gradients))
 
 
-def _losses(frame: Frame, targets: Tensor, weights: Tensor, gradients: Gradients | None) -> Tensor:
-    """The summed loss; fills in the gradients where they are asked for."""
-    targets = _within(targets, frame.catalogue - 1, "targets").contiguous()
-    weights = weights.detach().to(torch.float32).contiguous()
-    losses = torch.empty(frame.rows, dtype=torch.float64)
-    struct = native.LossStruct(targets.data_ptr(), weights.data_ptr(), losses.data_ptr())
-    if gradients is not None:
-        struct.scale = gradients.scale.data_ptr()
-        struct.grad_values = gradients.values.data_ptr()
-        struct.grad_queries = _pointers(gradients.levels)
-    shares = deal(frame.rows, frame.catalogue, torch.get_num_threads())
-
-    def work(worker: int) -> None:
-        _work(frame, struct, shares[worker], gradients, worker)
-
-    _in_parallel(len(shares), work)
-    return losses.sum().to(torch.float32)
+def _solve(logits: "Logits", targets: Tensor, weights: Tensor, wanted: bool) -> tuple[Tensor, list[Tensor]]:
+    """The summed loss; where wanted, gradients of queries (N, 1, D), table, values and levels."""
+    frame = Frame(logits)
+    loss, workers = Loss(frame, targets, weights, wanted), torch.get_num_threads()
+    whole_rows = not itemtiles.pays(frame, workers)
+    queries, table = (_rows_form if whole_rows else itemtiles.solve)(frame, loss, workers)
+    gradients = [queries.unsqueeze(1), table, loss.values, *loss.levels] if wanted else []
+    return loss.losses.sum().to(torch.float32), gradients
 
 
-def _work(
-    frame: Frame, struct: native.LossStruct, tiles: Sequence[slice], gradients: Gradients | None, worker: int
-) -> None:
+def _rows_form(frame: Frame, loss: Loss, workers: int) -> tuple[Tensor, Tensor]:
+    """Losses by tiles of whole rows; returns gradients of queries and table, empty if they are not wanted."""
+    shares = deal(frame.rows, frame.catalogue, workers)
+    grad_queries = torch.empty_like(frame.queries if loss.wanted else frame.queries[:0])
+    grad_tables = [torch.zeros_like(frame.table if loss.wanted else frame.table[:0]) for _ in shares]
+    in_parallel(len(shares), lambda i: _work(frame, loss, shares[i], grad_queries, grad_tables[i]))
+    table, *others = grad_tables
+    for other in others:
+        table += other
+    return grad_queries, table
+
+
+def _work(frame: Frame, loss: Loss, tiles: Sequence[slice], grad_queries: Tensor, grad_table: Tensor) -> None:
     """One worker's tiles, in order."""
     if not tiles:
         return
-    memory, scratch = tile_memory(tiles[0].stop - tiles[0].start, frame.catalogue), frame.scratch()
-    grad_table = gradients.tables[worker] if gradients is not None else None
+    height = tiles[0].stop - tiles[0].start
+    memory = tile_memory(height, frame.catalogue)
+    scratch = torch.empty(library().abaca_loss_words(frame.struct, height), dtype=torch.int64)
     for rows in tiles:
         queries = frame.queries[rows]
         tile = memory[: len(queries)]
         torch.mm(queries, frame.table.T, out=tile)
-        _library().abaca_loss_rows(
+        library().abaca_loss_rows(
             frame.struct,
-            struct,
+            loss.struct,
             rows.start,
             len(queries),
             tile.data_ptr(),
             tile.stride(0),
             scratch.data_ptr(),
-            None if grad_table is None else grad_table.data_ptr(),
+            grad_table.data_ptr() if loss.wanted else None,
         )
-        if gradients is None or grad_table is None:
-            continue
-        scale = gradients.scale[rows].unsqueeze(1)
-        torch.mm(tile, frame.table, out=gradients.queries[rows]).mul_(scale)
-        grad_table.addmm_(tile.T, queries * scale)
+        if loss.wanted:
+            scale = loss.scale[rows].unsqueeze(1)
+            torch.mm(tile, frame.table, out=grad_queries[rows]).mul_(scale)
+            grad_table.addmm_(tile.T, queries * scale)
 
 
 def answer(logits: "Logits", question: "Question") -> tuple[Tensor, ...]:
     """Rank, best items, their logits and partitions, normaliser and mass of each row: the fields of `Answer`."""
     frame, n = Frame(logits), min(question.n, logits.catalogue)
     only = question.targets[:, None][:, :0] if question.only is None else question.only
-    _within(question.targets.clamp_min(0), frame.catalogue - 1, "targets")
+    within(question.targets.clamp_min(0), frame.catalogue - 1, "targets")
     lists = [
-        _within(ids, frame.catalogue, "ids").long().contiguous() for ids in (question.mass_of, question.banned, only)
+        within(ids, frame.catalogue, "ids").long().contiguous() for ids in (question.mass_of, question.banned, only)
     ]
     targets = question.targets.long().contiguous()
     found = (
@@ -200,7 +149,7 @@ def answer(logits: "Logits", question: "Question") -> tuple[Tensor, ...]:
         *(ids.data_ptr() for ids in (*lists, *found)),
     )
     shares = deal(frame.rows, frame.catalogue, torch.get_num_threads())
-    _in_parallel(len(shares), lambda worker: _rank(frame, struct, shares[worker]))
+    in_parallel(len(shares), lambda worker: _rank(frame, struct, shares[worker]))
     return found
 
 
@@ -209,11 +158,11 @@ def _rank(frame: Frame, struct: native.QuestionStruct, tiles: Sequence[slice]) -
     if not tiles:
         return
     memory = tile_memory(tiles[0].stop - tiles[0].start, frame.catalogue)
-    desk = torch.zeros(_library().abaca_answer_bytes(frame.struct, struct), dtype=torch.uint8)
+    desk = torch.zeros(library().abaca_answer_bytes(frame.struct, struct), dtype=torch.uint8)
     for rows in tiles:
         queries = frame.queries[rows]
         tile = torch.mm(queries, frame.table.T, out=memory[: len(queries)])
-        _library().abaca_answer_rows(
+        library().abaca_answer_rows(
             frame.struct, struct, rows.start, len(queries), tile.data_ptr(), tile.stride(0), desk.data_ptr()
         )
 
@@ -223,46 +172,3 @@ def deal(rows: int, catalogue: int, workers: int) -> list[list[slice]]:
     height = max(FEWEST_ROWS, min(TILE_ROWS, TILE_BYTES // (4 * catalogue), -(-rows // workers)))
     tiles = [slice(start, min(start + height, rows)) for start in range(0, rows, height)]
     return [tiles[worker::workers] for worker in range(min(workers, len(tiles)))] or [[]]
-
-
-def _in_parallel(workers: int, work: Callable[[int], None]) -> None:
-    """Call `work(0)` … `work(workers − 1)`, each in a thread of its own in which torch uses no further threads."""
-    if workers == 1 and torch.get_num_threads() == 1:
-        return work(0)
-    threads, inference, failures = torch.get_num_threads(), torch.is_inference_mode_enabled(), []
-
-    def run(worker: int) -> None:
-        torch.set_num_threads(1)  # holds for the calling thread
-        try:
-            with torch.inference_mode(inference), torch.no_grad():
-                work(worker)
-        except BaseException as error:
-            failures.append(error)
-
-    others = [threading.Thread(target=run, args=(worker,)) for worker in range(1, workers)]
-    for thread in others:
-        thread.start()
-    run(0)
-    for thread in others:
-        thread.join()
-    torch.set_num_threads(threads)
-    if failures:
-        raise failures[0]
-    return None
-
-
-def _library() -> ctypes.CDLL:
-    library = native.library()
-    assert library is not None, "takes() says no without a library"
-    return library
-
-
-def _pointers(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
-
-
-def _within(index: Tensor, most: int, name: str) -> Tensor:
-    """Check that the library will not read outside of what it is given."""
-    if index.numel() and (int(index.min()) < 0 or int(index.max()) > most):
-        raise ValueError(f"got {name} from {int(index.min())} to {int(index.max())}, expected 0 to {most}")
-    return index

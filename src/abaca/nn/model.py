@@ -14,6 +14,20 @@ from abaca.nn.logits import Scores
 from abaca.nn.outputs import Encoded, Output, OutputSpec, make_output
 
 
+class _Read(torch.autograd.Function):
+    """Rows of the item table, and the table itself for the loss. Their gradients meet in one tensor, in place."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(items)
+        return F.embedding(items, table), table.view_as(table)
+
+    @staticmethod
+    def backward(ctx: Any, grad_rows: Tensor, grad_table: Tensor) -> tuple[Tensor, None]:
+        (items,) = ctx.saved_tensors
+        return grad_table.index_add_(0, items.flatten(), grad_rows.flatten(0, 1)), None
+
+
 class Model(nn.Module):
     """Scores the item that follows each position of a window."""
 
@@ -31,8 +45,11 @@ class Model(nn.Module):
 
     def encode(self, items: Tensor, positions: Tensor) -> Encoded:
         """Windows (B, L), oldest first, negative after their end, and where to predict (B, T)."""
-        table = self.items.weight
-        embedded = F.embedding(items.clamp_min(0), table)  # (B, L, D)
+        weight, known = self.items.weight, items.clamp_min(0)
+        if torch.is_grad_enabled():
+            embedded, table = _Read.apply(weight, known)  # type: ignore[no-untyped-call]  # (B, L, D), (V, D)
+        else:
+            embedded, table = F.embedding(known, weight), weight
         return Encoded(self.encoder(embedded), embedded, items, positions, table)
 
     def loss(self, items: Tensor, positions: Tensor, targets: Tensor) -> Tensor:

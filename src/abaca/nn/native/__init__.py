@@ -37,7 +37,7 @@ class LogitsStruct(ctypes.Structure):
 
 
 class LossStruct(ctypes.Structure):
-    """`Loss` of `rowpass.c`."""
+    """`Loss` of `rowpass.h`."""
 
     _fields_ = (
         ("targets", c_void_p),
@@ -46,6 +46,25 @@ class LossStruct(ctypes.Structure):
         ("scale", c_void_p),
         ("grad_values", c_void_p),
         ("grad_queries", POINTER(c_void_p)),
+    )
+
+
+class RunningStruct(ctypes.Structure):
+    """`Running` of `itemtiles.c`."""
+
+    _fields_ = (
+        ("room", c_int64),
+        ("sorted", c_void_p),
+        ("slots", c_void_p),
+        ("shift", c_void_p),
+        ("sum", c_void_p),
+        ("hit", c_void_p),
+        ("threshold", c_void_p),
+        ("count", c_void_p),
+        ("items", c_void_p),
+        ("values", c_void_p),
+        ("levels", c_void_p),
+        ("base_target", c_void_p),
     )
 
 
@@ -70,12 +89,19 @@ class QuestionStruct(ctypes.Structure):
     )
 
 
+_LOSS = [POINTER(LogitsStruct), POINTER(LossStruct)]
+_RUNNING = [*_LOSS, POINTER(RunningStruct)]
+
 SIGNATURES = {
-    "abaca_scratch_words": (c_int64, [POINTER(LogitsStruct)]),
+    "abaca_loss_words": (c_int64, [POINTER(LogitsStruct), c_int64]),
     "abaca_uses_avx2": (c_int64, []),
-    "abaca_loss_rows": (
+    "abaca_loss_rows": (None, [*_LOSS, c_int64, c_int64, c_void_p, c_int64, c_void_p, c_void_p]),
+    "abaca_items_bytes": (c_int64, [POINTER(LogitsStruct), POINTER(RunningStruct), c_int64]),
+    "abaca_items_read": (None, [*_RUNNING, *[c_int64] * 4, c_void_p, c_int64, c_void_p]),
+    "abaca_items_settle": (None, [*_RUNNING, c_int64, c_int64, c_int64, c_void_p]),
+    "abaca_items_share": (
         None,
-        [POINTER(LogitsStruct), POINTER(LossStruct), c_int64, c_int64, c_void_p, c_int64, c_void_p, c_void_p],
+        [*_RUNNING, *[c_int64] * 4, c_void_p, c_int64, POINTER(c_void_p), c_void_p, c_void_p],
     ),
     "abaca_answer_bytes": (c_int64, [POINTER(LogitsStruct), POINTER(QuestionStruct)]),
     "abaca_answer_rows": (

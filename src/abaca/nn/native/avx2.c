@@ -204,11 +204,23 @@ INLINE __m128 horizontal_four(__m256 a, __m256 b, __m256 c, __m256 d) {
     return _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1));
 }
 
+/* Ask for the rows of the items that come next: they lie anywhere in the table. */
+INLINE void expect(const float *table, int64_t dim, const int32_t *items, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i++) {
+        const char *row = (const char *)(table + items[i] * dim);
+        for (int64_t byte = 0; byte < 4 * dim; byte += 64) _mm_prefetch(row + byte, _MM_HINT_T0);
+    }
+}
+
+#define AHEAD 12 /* items */
+
 /* Four items at a time; past the end the last one is done again. */
 AVX2 static void dots(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *query,
                       float *products) {
     int64_t whole = dim & ~(int64_t)7;
+    expect(table, dim, items, 0, n < AHEAD ? n : AHEAD);
     for (int64_t i = 0; i < n; i += 4) {
+        expect(table, dim, items, i + AHEAD < n ? i + AHEAD : n, i + AHEAD + 4 < n ? i + AHEAD + 4 : n);
         const float *row[4];
         for (int u = 0; u < 4; u++) row[u] = table + items[i + u < n ? i + u : n - 1] * dim;
         __m256 sums[4];
@@ -226,35 +238,26 @@ AVX2 static void dots(const float *table, int64_t dim, const int32_t *items, int
     }
 }
 
-/* 32 dimensions of all items at a time: their sums and their part of the query stay in registers. */
-AVX2 static void spread(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares,
-                        const float *query, float *grad_query, float *grad_table) {
-    int64_t first = 0;
-    for (; first + 32 <= dim; first += 32) {
-        __m256 part[4], sum[4];
-        for (int u = 0; u < 4; u++) {
-            part[u] = _mm256_loadu_ps(query + first + 8 * u);
-            sum[u] = _mm256_loadu_ps(grad_query + first + 8 * u);
-        }
-        for (int64_t i = 0; i < n; i++) {
-            const float *row = table + items[i] * dim + first;
-            float *grad = grad_table + items[i] * dim + first;
-            __m256 share = _mm256_set1_ps(shares[i]);
-            for (int u = 0; u < 4; u++) {
-                sum[u] = _mm256_fmadd_ps(share, _mm256_loadu_ps(row + 8 * u), sum[u]);
-                __m256 more = _mm256_fmadd_ps(share, part[u], _mm256_loadu_ps(grad + 8 * u));
-                _mm256_storeu_ps(grad + 8 * u, more);
-            }
-        }
-        for (int u = 0; u < 4; u++) _mm256_storeu_ps(grad_query + first + 8 * u, sum[u]);
-    }
-    for (int64_t i = 0; i < n && first < dim; i++) {
+/* `eights` times 8 dimensions of all items: their sums stay in registers. */
+INLINE void weigh_part(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares, float *sum,
+                       int eights) {
+    __m256 sums[8];
+    for (int u = 0; u < eights; u++) sums[u] = _mm256_loadu_ps(sum + 8 * u);
+    for (int64_t i = 0; i < n; i++) {
         const float *row = table + items[i] * dim;
-        float *grad = grad_table + items[i] * dim;
-        for (int64_t j = first; j < dim; j++) {
-            grad_query[j] += shares[i] * row[j];
-            grad[j] += shares[i] * query[j];
-        }
+        __m256 share = _mm256_set1_ps(shares[i]);
+        for (int u = 0; u < eights; u++) sums[u] = _mm256_fmadd_ps(share, _mm256_loadu_ps(row + 8 * u), sums[u]);
+    }
+    for (int u = 0; u < eights; u++) _mm256_storeu_ps(sum + 8 * u, sums[u]);
+}
+
+AVX2 static void weigh(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares,
+                       float *sum) {
+    int64_t first = 0;
+    for (; first + 64 <= dim; first += 64) weigh_part(table + first, dim, items, n, shares, sum + first, 8);
+    for (; first + 8 <= dim; first += 8) weigh_part(table + first, dim, items, n, shares, sum + first, 1);
+    for (int64_t i = 0; i < n && first < dim; i++) {
+        for (int64_t j = first; j < dim; j++) sum[j] += shares[i] * table[items[i] * dim + j];
     }
 }
 
@@ -318,7 +321,7 @@ AVX2 static void gru_back(int64_t n, float *reset, float *update, float *fresh, 
 }
 
 const Primitives abaca_avx2 = {
-    fold, range, count, below, collect, sum_exp, make_exp, dots, spread, gru_step, gru_back,
+    fold, range, count, below, collect, sum_exp, make_exp, dots, weigh, gru_step, gru_back,
 };
 #else
 typedef int abaca_no_avx2; /* a file may not be empty */

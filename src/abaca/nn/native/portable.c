@@ -86,16 +86,10 @@ static void dots(const float *table, int64_t dim, const int32_t *items, int64_t 
     }
 }
 
-static void spread(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares,
-                   const float *query, float *grad_query, float *grad_table) {
+static void weigh(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares, float *sum) {
     for (int64_t i = 0; i < n; i++) {
         const float *row = table + items[i] * dim;
-        float *grad = grad_table + items[i] * dim;
-        float share = shares[i];
-        for (int64_t j = 0; j < dim; j++) {
-            grad_query[j] += share * row[j];
-            grad[j] += share * query[j];
-        }
+        for (int64_t j = 0; j < dim; j++) sum[j] += shares[i] * row[j];
     }
 }
 
@@ -124,5 +118,5 @@ static void gru_back(int64_t n, float *reset, float *update, float *fresh, float
 }
 
 const Primitives abaca_portable = {
-    fold, range, count, below, collect, sum_exp, make_exp, dots, spread, gru_step, gru_back,
+    fold, range, count, below, collect, sum_exp, make_exp, dots, weigh, gru_step, gru_back,
 };

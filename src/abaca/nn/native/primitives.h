@@ -33,9 +33,8 @@ typedef struct {
     /* products[i] = query · table[items[i]]. */
     void (*dots)(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *query, float *products);
 
-    /* grad_query += Σ_i shares[i] · table[items[i]];  grad_table[items[i]] += shares[i] · query. No item stands twice. */
-    void (*spread)(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares,
-                   const float *query, float *grad_query, float *grad_table);
+    /* sum += Σ_i shares[i] · table[items[i]]. */
+    void (*weigh)(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares, float *sum);
 
     /* A step of a GRU for the n values of a state; n divides by 8. `reset`, `update` and `fresh` come with what the
      * input says and leave with the gates r, z and the candidate; `heard` holds three times n values, what the state

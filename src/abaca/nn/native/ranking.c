@@ -37,15 +37,15 @@ static Desk carve(const Logits *logits, const Question *question, uint64_t *memo
     desk.keys = memory;
     desk.allowed = (float *)(desk.keys + question->n);
     desk.places = (int32_t *)(desk.allowed + logits->catalogue);
-    desk.overrides = abaca_carve(logits, desk.places + question->n + ABACA_ROOM);
-    desk.codes = (int8_t *)((int32_t *)desk.overrides.items + abaca_scratch_words(logits));
+    desk.overrides = abaca_carve(logits, logits->catalogue, desk.places + question->n + ABACA_ROOM);
+    desk.codes = (int8_t *)((int32_t *)desk.overrides.items + abaca_scratch_words(logits, logits->catalogue));
     return desk;
 }
 
 /* How many bytes a worker needs; they must be zero at first. */
 EXPORT int64_t abaca_answer_bytes(const Logits *logits, const Question *question) {
-    int64_t words = 2 * question->n + logits->catalogue + question->n + ABACA_ROOM + abaca_scratch_words(logits);
-    return 4 * words + logits->catalogue;
+    int64_t words = 3 * question->n + logits->catalogue + ABACA_ROOM;
+    return 4 * (words + abaca_scratch_words(logits, logits->catalogue)) + logits->catalogue;
 }
 
 static float normaliser_of(const Primitives *simd, const float *row, int64_t n) {

@@ -8,16 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-/* What the loss of each row needs and gives. Without gradients, everything after `losses` is null. */
-typedef struct {
-    const int64_t *targets; /* (N,) */
-    const float *weights;   /* (N,) */
-    double *losses;         /* (N,) weight · −log P(target) */
-    float *scale;           /* (N,) the gradient of a base logit is scale times what the tile holds */
-    float *grad_values;     /* (N, K) */
-    float *const *grad_queries; /* R × (N, D) */
-} Loss;
-
 const Primitives *abaca_primitives(int64_t portable) {
 #if ABACA_AVX2
     if (!portable && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &abaca_avx2;
@@ -34,25 +24,24 @@ int64_t abaca_sum_k(const Logits *logits) {
 
 static int64_t largest_k(const Logits *logits) { return logits->levels ? logits->level_k[0] : 0; }
 
-Scratch abaca_carve(const Logits *logits, int32_t *memory) {
+Scratch abaca_carve(const Logits *logits, int64_t width, int32_t *memory) {
     Scratch scratch;
     scratch.items = memory;
-    scratch.values = (float *)(scratch.items + logits->catalogue + ABACA_ROOM);
-    scratch.groups = scratch.values + logits->catalogue;
-    scratch.chosen = (int32_t *)(scratch.groups + logits->catalogue);
+    scratch.values = (float *)(scratch.items + width + ABACA_ROOM);
+    scratch.groups = scratch.values + width;
+    scratch.chosen = (int32_t *)(scratch.groups + width);
     scratch.places = scratch.chosen + abaca_sum_k(logits) + ABACA_ROOM * logits->levels;
     scratch.shares = (float *)(scratch.places + largest_k(logits) + ABACA_ROOM);
     return scratch;
 }
 
-EXPORT int64_t abaca_scratch_words(const Logits *logits) {
+int64_t abaca_scratch_words(const Logits *logits, int64_t width) {
     int64_t chosen = abaca_sum_k(logits) + ABACA_ROOM * logits->levels;
-    return 3 * logits->catalogue + ABACA_ROOM + chosen + 2 * (largest_k(logits) + ABACA_ROOM);
+    return 3 * width + ABACA_ROOM + chosen + 2 * (largest_k(logits) + ABACA_ROOM);
 }
 
-/* Rescore the items of one level among the candidates, whose logits are kept beside the row. */
-static int rescore(const Logits *logits, const Primitives *simd, int64_t level, int64_t n, Scratch scratch,
-                   int64_t candidates, int32_t *chosen) {
+int abaca_rescore(const Logits *logits, const Primitives *simd, int64_t level, int64_t n, Scratch scratch,
+                  int64_t candidates, int32_t *chosen) {
     int64_t k = logits->level_k[level];
     if (abaca_select(simd, scratch.values, candidates, k, scratch.places) < k) return 0;
     for (int64_t i = 0; i < k; i++) chosen[i] = scratch.items[scratch.places[i]];
@@ -72,7 +61,7 @@ static int rerank(const Logits *logits, const Primitives *simd, int64_t n, float
     for (int64_t i = 0; i < candidates; i++) scratch.values[i] = row[scratch.items[i]];
     int32_t *chosen = scratch.chosen;
     for (int64_t level = 0; level < logits->levels; level++) {
-        if (!rescore(logits, simd, level, n, scratch, candidates, chosen)) return 0;
+        if (!abaca_rescore(logits, simd, level, n, scratch, candidates, chosen)) return 0;
         chosen += logits->level_k[level] + ABACA_ROOM;
     }
     for (int64_t i = 0; i < candidates; i++) row[scratch.items[i]] = scratch.values[i];
@@ -108,33 +97,99 @@ static void history_gradients(const Logits *logits, const Loss *loss, int64_t n,
     }
 }
 
+/* What the levels of a tile's rows give to the table, until all rows are done: (row, item, share), level by level. Added
+ * item by item, each row of the table's gradient is touched once; row by row, it would come from far memory each time. */
+typedef struct {
+    int64_t height;  /* H: rows of a tile at most */
+    int64_t *counts; /* (R) */
+    int32_t *rows;   /* (H Σk) */
+    int32_t *items;  /* (H Σk) */
+    float *shares;   /* (H Σk) */
+    int32_t *starts; /* (V + 1) where an item's entries begin, once sorted */
+    int32_t *sorted_rows;  /* (H k) of one level */
+    float *sorted_shares;  /* (H k) */
+} Picks;
+
+static Picks carve_picks(const Logits *logits, int64_t height, int64_t *memory) {
+    Picks picks;
+    int64_t all = height * abaca_sum_k(logits);
+    picks.height = height;
+    picks.counts = memory;
+    picks.rows = (int32_t *)(picks.counts + logits->levels);
+    picks.items = picks.rows + all;
+    picks.shares = (float *)(picks.items + all);
+    picks.starts = (int32_t *)(picks.shares + all);
+    picks.sorted_rows = picks.starts + logits->catalogue + 1;
+    picks.sorted_shares = (float *)(picks.sorted_rows + height * largest_k(logits));
+    return picks;
+}
+
+static int64_t picks_words(const Logits *logits, int64_t height) {
+    if (!logits->levels) return 0;
+    return 2 * logits->levels + height * (3 * abaca_sum_k(logits) + 2 * largest_k(logits)) + logits->catalogue + 1;
+}
+
 /* The same for the levels, the smallest k first: it wrote last. What another took before has no share left. */
 static void level_gradients(const Logits *logits, const Primitives *simd, const Loss *loss, int64_t n, float *row,
-                            float scale, Scratch scratch, float *grad_table) {
+                            float scale, Scratch scratch, Picks *picks) {
     int32_t *chosen = scratch.chosen + abaca_sum_k(logits) + ABACA_ROOM * logits->levels;
+    int64_t area = picks->height * abaca_sum_k(logits);
     for (int64_t level = logits->levels - 1; level >= 0; level--) {
         chosen -= logits->level_k[level] + ABACA_ROOM;
-        int64_t left = 0;
+        area -= picks->height * logits->level_k[level];
+        int64_t begin = area + picks->counts[level], end = begin;
         for (int64_t i = 0; i < logits->level_k[level]; i++) {
             float share = scale * row[chosen[i]];
             row[chosen[i]] = 0;
-            scratch.places[left] = chosen[i];
-            scratch.shares[left] = share;
-            left += share != 0;
+            if (share == 0) continue;
+            picks->rows[end] = (int32_t)n;
+            picks->items[end] = chosen[i];
+            picks->shares[end++] = share;
         }
+        picks->counts[level] += end - begin;
         float *grad = loss->grad_queries[level] + n * logits->dim;
         memset(grad, 0, sizeof(float) * (size_t)logits->dim);
-        simd->spread(logits->table, logits->dim, scratch.places, left, scratch.shares,
-                     logits->queries[level] + n * logits->dim, grad, grad_table);
+        simd->weigh(logits->table, logits->dim, picks->items + begin, end - begin, picks->shares + begin, grad);
     }
 }
 
-/* All gradients of a row are `value`: 0 where it has no weight, NaN where the logits are. */
-static void fill(const Logits *logits, const Loss *loss, int64_t n, float *row, float value) {
+/* Sort one level's picks by item. Within an item they stay in the order of the rows. */
+static void sort_picks(const Logits *logits, Picks *picks, int64_t area, int64_t count) {
+    memset(picks->starts, 0, sizeof(int32_t) * (size_t)(logits->catalogue + 1));
+    for (int64_t i = area; i < area + count; i++) picks->starts[picks->items[i]]++;
+    int32_t total = 0;
+    for (int64_t item = 0; item <= logits->catalogue; item++) {
+        int32_t here = picks->starts[item];
+        picks->starts[item] = total;
+        total += here;
+    }
+    for (int64_t i = area; i < area + count; i++) {
+        int32_t place = picks->starts[picks->items[i]]++; /* in the end, where the next item begins */
+        picks->sorted_rows[place] = picks->rows[i];
+        picks->sorted_shares[place] = picks->shares[i];
+    }
+}
+
+static void table_gradients(const Logits *logits, const Primitives *simd, Picks *picks, float *grad_table) {
+    int64_t area = 0;
+    for (int64_t level = 0; level < logits->levels; level++) {
+        sort_picks(logits, picks, area, picks->counts[level]);
+        int32_t begin = 0;
+        for (int64_t item = 0; item < logits->catalogue; item++) {
+            int32_t end = picks->starts[item];
+            if (begin == end) continue;
+            simd->weigh(logits->queries[level], logits->dim, picks->sorted_rows + begin, end - begin,
+                        picks->sorted_shares + begin, grad_table + item * logits->dim);
+            begin = end;
+        }
+        area += picks->height * logits->level_k[level];
+    }
+}
+
+void abaca_fill(const Logits *logits, const Loss *loss, int64_t n, float value) {
     loss->losses[n] = value;
     if (!loss->scale) return;
     loss->scale[n] = value;
-    memset(row, 0, sizeof(float) * (size_t)logits->catalogue);
     for (int64_t j = 0; j < logits->slots; j++) loss->grad_values[n * logits->slots + j] = value;
     for (int64_t level = 0; level < logits->levels; level++) {
         for (int64_t j = 0; j < logits->dim; j++) loss->grad_queries[level][n * logits->dim + j] = value;
@@ -142,10 +197,11 @@ static void fill(const Logits *logits, const Loss *loss, int64_t n, float *row, 
 }
 
 static void loss_row(const Logits *logits, const Primitives *simd, const Loss *loss, int64_t n, float *row,
-                     Scratch scratch, float *grad_table) {
+                     Scratch scratch, Picks *picks) {
     float weight = loss->weights[n], lowest, highest;
     if (weight == 0 || !abaca_override(logits, simd, n, row, scratch)) {
-        fill(logits, loss, n, row, weight == 0 ? 0 : NAN);
+        abaca_fill(logits, loss, n, weight == 0 ? 0 : NAN);
+        memset(row, 0, sizeof(float) * (size_t)logits->catalogue);
         return;
     }
     float hit = row[loss->targets[n]];
@@ -158,18 +214,26 @@ static void loss_row(const Logits *logits, const Primitives *simd, const Loss *l
     loss->scale[n] = scale;
     row[loss->targets[n]] -= (float)sum;
     history_gradients(logits, loss, n, row, scale);
-    level_gradients(logits, simd, loss, n, row, scale, scratch, grad_table);
+    level_gradients(logits, simd, loss, n, row, scale, scratch, picks);
+}
+
+/* How many 8-byte words of memory a worker needs for tiles of `height` rows. */
+EXPORT int64_t abaca_loss_words(const Logits *logits, int64_t height) {
+    return (picks_words(logits, height) + abaca_scratch_words(logits, logits->catalogue) + 1) / 2;
 }
 
 /* Losses of rows first … first + count − 1, whose base logits are in `tile`. With gradients, what the tile then holds,
  * times `scale`, is the gradient of the base logits that nothing overrode; grad_table receives that of the levels. */
 EXPORT void abaca_loss_rows(const Logits *logits, const Loss *loss, int64_t first, int64_t count, float *tile,
-                            int64_t stride, int32_t *memory, float *grad_table) {
+                            int64_t stride, int64_t *memory, float *grad_table) {
     const Primitives *simd = abaca_primitives(logits->portable);
-    Scratch scratch = abaca_carve(logits, memory);
+    Picks picks = carve_picks(logits, count, memory);
+    Scratch scratch = abaca_carve(logits, logits->catalogue, (int32_t *)memory + picks_words(logits, count));
+    for (int64_t level = 0; level < logits->levels; level++) picks.counts[level] = 0;
     for (int64_t i = 0; i < count; i++) {
-        loss_row(logits, simd, loss, first + i, tile + i * stride, scratch, grad_table);
+        loss_row(logits, simd, loss, first + i, tile + i * stride, scratch, &picks);
     }
+    if (loss->scale) table_gradients(logits, simd, &picks, grad_table);
 }
 
 /* 1 where the AVX2 primitives run. */

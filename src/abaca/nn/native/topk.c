@@ -26,6 +26,8 @@ static float at_order(int64_t place) {
     return value;
 }
 
+float abaca_above(float value) { return at_order(order(value + 0.0f) + 1); } /* −0 is 0 */
+
 static float between(Threshold bounds, int step) {
     int64_t low = order(bounds.reached), high = order(bounds.missed);
     float middle = 0.5f * bounds.reached + 0.5f * bounds.missed;
@@ -37,7 +39,7 @@ static float between(Threshold bounds, int step) {
 static Threshold find(const Primitives *simd, const float *values, int64_t n, int64_t k, int64_t enough) {
     float low, high;
     simd->range(values, n, &low, &high);
-    Threshold bounds = {low, at_order(order(high + 0.0f) + 1), simd->count(values, n, low)}; /* −0 is 0 */
+    Threshold bounds = {low, abaca_above(high), simd->count(values, n, low)};
     if (bounds.count < k) return bounds;
     for (int step = 0; bounds.count > enough && order(bounds.missed) - order(bounds.reached) > 1; step++) {
         float middle = between(bounds, step);

@@ -12,4 +12,7 @@ int64_t abaca_candidates(const Primitives *simd, const float *values, int64_t n,
 /* Collect the k highest values, in no particular order. places has room for k + 8. */
 int64_t abaca_select(const Primitives *simd, const float *values, int64_t n, int64_t k, int32_t *places);
 
+/* The lowest float above a value. */
+float abaca_above(float value);
+
 #endif

@@ -27,7 +27,8 @@ class Encoded(NamedTuple):
 
     def rows(self, per_prediction: Tensor) -> Tensor:
         """Flatten (B, T, …) to the rows asked for (N, …)."""
-        return per_prediction[self.wanted]
+        wanted = self.wanted
+        return per_prediction.flatten(0, 1) if bool(wanted.all()) else per_prediction[wanted]  # a view costs nothing
 
     @property
     def owner(self) -> Tensor:

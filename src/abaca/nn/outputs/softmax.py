@@ -3,8 +3,11 @@
 `f_V`, `f_C`, `f_P`, `f_L`, `f_R` are the projections of the paper, each with its own weights and bias.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from abaca.nn.logits import Level, Logits, Overrides, cross_entropy
 from abaca.nn.outputs.encoded import Encoded
@@ -40,16 +43,27 @@ class Softmax(nn.Module):
     def logits(self, encoded: Encoded) -> Logits:
         q = self.mix(encoded.states)  # (B, L, Q)
         at = encoded.at_positions(q)  # (B, T, Q)
-        rows = encoded.rows(at)  # (N, Q)
-        base = torch.stack([f(rows) for f in self.f_V], dim=1)  # (N, H, D)
         descending = sorted(zip(self.spec.rerank, self.f_R, strict=True), key=lambda level: -level[0])
-        levels = tuple(Level(k, f(rows)) for k, f in descending)
+        readers = [] if self.copy is None else self.copy.readers
+        projected = project([*self.f_V, *(f for _, f in descending), *readers], at)  # each (B, T, D)
+        base = torch.stack([encoded.rows(f) for f in projected[: len(self.f_V)]], dim=1)  # (N, H, D)
+        rescored = projected[len(self.f_V) :]
+        levels = tuple(Level(k, encoded.rows(f)) for (k, _), f in zip(descending, rescored, strict=False))
         if self.copy is None:
             return Logits(base, encoded.table, levels, nothing(encoded, base))
         slots = Slots.of(encoded.items, encoded.table.shape[0])
-        values = encoded.rows(self.copy(encoded, slots, q, at))  # (N, L)
+        values = encoded.rows(self.copy(encoded, slots, q, rescored[len(levels) :]))  # (N, L)
         overrides = Overrides(slots.ids, encoded.owner, encoded.reach, values)
         return Logits(base, encoded.table, levels, overrides)
+
+
+def project(layers: Sequence[nn.Module], x: Tensor) -> Sequence[Tensor]:
+    """What each linear layer makes of the same input, by one product: many small ones would cost more."""
+    if len(layers) == 1:
+        return [layers[0](x)]
+    weight = torch.cat([layer.weight for layer in layers])  # type: ignore[misc]
+    bias = torch.cat([layer.bias for layer in layers])  # type: ignore[misc]
+    return F.linear(x, weight, bias).tensor_split(len(layers), dim=-1)
 
 
 class Copy(nn.Module):
@@ -61,11 +75,18 @@ class Copy(nn.Module):
         self.f_P = nn.Linear(query_dim, dim) if point else None
         self.f_L = nn.Linear(query_dim, dim) if point else None
 
-    def forward(self, encoded: Encoded, slots: Slots, q: Tensor, at: Tensor) -> Tensor:
-        values: Tensor = self.f_C(at) @ encoded.embedded.transpose(1, 2)  # (B, T, L)
-        if self.f_P is None or self.f_L is None:
+    @property
+    def readers(self) -> list[nn.Linear]:
+        """The projections that read the query where a prediction is made: f_C, with P f_P too."""
+        return [self.f_C] if self.f_P is None else [self.f_C, self.f_P]
+
+    def forward(self, encoded: Encoded, slots: Slots, q: Tensor, projected: Sequence[Tensor]) -> Tensor:
+        """Queries of all positions (B, L, Q) and what `readers` made of those asked for (B, T, D) → (B, T, L)."""
+        copied, *pointing = projected
+        values: Tensor = copied @ encoded.embedded.transpose(1, 2)  # (B, T, L)
+        if self.f_L is None:
             return values
-        pointed = self.f_P(at) @ self.f_L(q).transpose(1, 2)  # (B, T, L)
+        pointed = pointing[0] @ self.f_L(q).transpose(1, 2)  # (B, T, L)
         total, count = slots.gather(pointed, encoded.positions)
         return values + total / count
 
