@@ -42,7 +42,13 @@ def test_a_crowd_gets_the_answers_that_each_would_get_alone(shop: Shop) -> None:
     """Different models, policies and histories at once, in fewer batches than requests."""
     sizes: list[int] = []
     service = Service(shop.models, observe=sizes.append)
-    policies = [Policy(n=3), Policy(n=5, repeats="exclude"), Policy(n=2, exclude=(1, 2)), Policy(candidates=(3, 4))]
+    policies = [
+        Policy(n=3),
+        Policy(n=5, repeats="exclude"),
+        Policy(n=2, exclude=(-1, 2)),
+        Policy(n=2, exclude=(-2, 2)),  # has the hash of the one before
+        Policy(candidates=(3, 4)),
+    ]
     asked = [
         (name, [[item, item + 1], [item, item, 99]], policy)
         for name in ("cpr", "softmax")

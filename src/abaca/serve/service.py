@@ -41,10 +41,23 @@ class Loaded:
     """What it is: encoder, output layer, sizes, when and on what it was trained."""
 
 
+class _Way:
+    """A model under a policy; hashed once, since a policy may hold long lists and go with many histories."""
+
+    def __init__(self, model: Loaded, policy: Policy) -> None:
+        self.model, self.policy = model, policy
+        self._hash = hash((id(model), policy))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Way) and self.model is other.model and self.policy == other.policy
+
+
 class _Asked(NamedTuple):
-    model: Loaded
+    way: _Way
     history: Sequence[Id]
-    policy: Policy
 
 
 class Service:
@@ -78,7 +91,8 @@ class Service:
         self, model: Loaded, histories: Sequence[Sequence[Id]], policy: Policy
     ) -> list[Recommendations]:
         """One answer per history; concurrent requests share the model's passes."""
-        return await self.batcher.submit([_Asked(model, history, policy) for history in histories])
+        way = _Way(model, policy)
+        return await self.batcher.submit([_Asked(way, history) for history in histories])
 
     def reload(self) -> list[Loaded]:
         """Read every model anew; a broken one is refused with ModelError, and then all the old ones stay."""
@@ -99,9 +113,9 @@ class Service:
     def _answer(self, asked: list[_Asked]) -> list[Recommendations | Exception]:
         """Those with the same model and policy go through the model together."""
         self._observe(len(asked))
-        groups: dict[tuple[int, Policy], list[int]] = {}
+        groups: dict[_Way, list[int]] = {}
         for place, one in enumerate(asked):
-            groups.setdefault((id(one.model), one.policy), []).append(place)
+            groups.setdefault(one.way, []).append(place)
         results: list[Recommendations | Exception] = [QueryError("not asked")] * len(asked)
         for places in groups.values():
             for place, result in zip(places, _ask([asked[place] for place in places]), strict=True):
@@ -111,10 +125,10 @@ class Service:
 
 def _ask(asked: list[_Asked]) -> Sequence[Recommendations | Exception]:
     """Answers of one model under one policy; a history that cannot be answered does not spoil the others'."""
-    model, _, policy = asked[0]
-    options = {**vars(policy)}
+    way = asked[0].way
+    options = {**vars(way.policy)}
     try:
-        return model.recommender.recommend_many([one.history for one in asked], options.pop("n"), **options)
+        return way.model.recommender.recommend_many([one.history for one in asked], options.pop("n"), **options)
     except Exception as error:
         if len(asked) == 1:
             return [error]
