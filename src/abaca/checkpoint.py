@@ -39,17 +39,18 @@ def write_text(path: Path, text: str) -> None:
     """Write a whole file or nothing."""
     part = path.with_name(path.name + ".part")
     part.write_text(text, encoding="utf-8")
-    _put_in_place(part, path)
+    put_in_place(part, path)
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write a whole safetensors file or nothing."""
     part = path.with_name(path.name + ".part")
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, metadata)
-    _put_in_place(part, path)
+    put_in_place(part, path)
 
 
-def _put_in_place(part: Path, path: Path) -> None:
+def put_in_place(part: Path, path: Path) -> None:
+    """Give a complete file its name; after a crash there is either this one or what was there before."""
     for target in (part, None, path.parent):
         if target is None:
             os.replace(part, path)
