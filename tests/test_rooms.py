@@ -16,7 +16,7 @@ ROWS: list[set[str]] = [
     {"data"},
     {"nn"},
     {"metrics"},
-    {"checkpoint", "ranking", "baselines", "evaluation", "training", "recommendation"},
+    {"checkpoint", "ranking", "baselines", "evaluation", "training", "recommendation", "search"},
     {"recommender", "batch"},
     {"study"},
     {"cli"},

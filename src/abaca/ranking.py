@@ -1,12 +1,14 @@
 """A model as a ranker: histories in, ranks and best items out."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from abaca.data.batches import history_batches
 from abaca.evaluation import Ranked
-from abaca.nn.logits import Answer, Question, answer
+from abaca.nn.logits import Answer, Question, Scores, answer
 from abaca.nn.model import Model
 from abaca.types import PAD
 
@@ -14,13 +16,23 @@ BATCH = 256
 """Histories that go through the encoder together."""
 
 
+Search = Callable[[Scores, Question], Answer]
+"""What finds the best items: `answer`, which looks at all of them, or a search index."""
+
+
 class ModelRanker:
     """Ranks the catalogue after a history with a trained model that sees the history's last `window` items."""
 
-    def __init__(self, model: Model, window: int, name: str = "model") -> None:
+    def __init__(self, model: Model, window: int, name: str = "model", search: Search = answer) -> None:
         self.model = model
         self.window = window
         self.name = name
+        self.search = search
+
+    @property
+    def estimated(self) -> bool:
+        """Whether probabilities are estimates, since not every item is looked at."""
+        return bool(getattr(self.search, "estimated", False))
 
     def rank(self, histories: list[np.ndarray], targets: np.ndarray, n: int) -> Ranked:
         """Rank each target after its history; a history without any item cannot be ranked and misses."""
@@ -54,7 +66,7 @@ class ModelRanker:
     def ask(self, items: np.ndarray, positions: np.ndarray, question: Question) -> Answer:
         """Answer a question about windows (B, L) at their last positions (B, 1)."""
         self.model.eval()
-        return answer(self.model.scores(torch.from_numpy(items), torch.from_numpy(positions)), question)
+        return self.search(self.model.scores(torch.from_numpy(items), torch.from_numpy(positions)), question)
 
 
 def padded(lists: list[np.ndarray], fill: int) -> Tensor:

@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from abaca.nn.model import make_model
 from abaca.nn.outputs import OutputSpec
 from abaca.ranking import ModelRanker
 from abaca.recommendation import Advisor, Policy, Recommendations
+from abaca.search.answer import IndexSearch
 from abaca.training import Step, Trainer, TrainingOptions, Watch
 from abaca.types import Id
 
@@ -151,9 +152,11 @@ class Recommender:
         save_model(Path(folder), self.saved)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Recommender":
-        """Read a model directory."""
+    def load(cls, folder: str | Path, *, exact: bool = False) -> "Recommender":
+        """Read a model directory; with `exact` a search index in it is not used."""
         saved = load_model(folder)
+        if exact:
+            saved = replace(saved, index=None)
         recommender = cls(saved.encoder, saved.output)
         recommender.training = TrainingOptions(**saved.training["options"])
         recommender.encoder_options = saved.encoder_options
@@ -162,7 +165,10 @@ class Recommender:
 
     def _adopt(self, saved: Saved) -> "Recommender":
         self.saved = saved
-        self._advisor = Advisor(self.ranker(), saved.catalogue)
+        ranker = self.ranker()
+        if saved.index is not None:
+            ranker.search = IndexSearch(saved.index, saved.model.items.weight)
+        self._advisor = Advisor(ranker, saved.catalogue)
         return self
 
     def open(self, data: Any, items: Any = None) -> Sequences:
@@ -297,6 +303,6 @@ def _tuples(options: dict[str, Any]) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
 
 
-def load(folder: str | Path) -> Recommender:
-    """Read a model directory."""
-    return Recommender.load(folder)
+def load(folder: str | Path, *, exact: bool = False) -> Recommender:
+    """Read a model directory; with `exact` a search index in it is not used."""
+    return Recommender.load(folder, exact=exact)

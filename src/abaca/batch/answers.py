@@ -27,6 +27,7 @@ def schema_of(catalogue: Catalogue, histories: Histories) -> pyarrow.Schema:
             "probabilities": pyarrow.list_(pyarrow.float64()),
             "reasons": pyarrow.list_(pyarrow.string()),
             "repeat_probability": pyarrow.float64(),
+            "estimated": pyarrow.bool_(),
             "unknown": pyarrow.list_(pyarrow.string()),
         }
     )
@@ -40,6 +41,7 @@ def table_of(histories: Sequence[History], answers: Sequence[Recommendations], s
         [[item.probability for item in answer] for answer in answers],
         [[item.reason for item in answer] for answer in answers],
         [answer.repeat_probability for answer in answers],
+        [answer.estimated for answer in answers],
         [[str(id) for id in answer.unknown] for answer in answers],
     ]
     arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]

@@ -142,7 +142,8 @@ def _known_lists(saved: Saved, policy: Policy) -> tuple[Policy, tuple[Id, ...]]:
 def _model_digest(saved: Saved) -> str:
     """Names a model by its shape, weights and ids."""
     window = saved.training["options"]["window"]
-    digest = hashlib.sha256(f"{saved.encoder} {saved.output} {saved.encoder_options} {window}".encode())
+    index = "exact" if saved.index is None else saved.index.path.name
+    digest = hashlib.sha256(f"{saved.encoder} {saved.output} {saved.encoder_options} {window} {index}".encode())
     for name, tensor in sorted(saved.model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.contiguous().numpy())

@@ -50,16 +50,17 @@ def abaca(
     [bold]abaca train[/] LOG MODEL          learn from it
     [bold]abaca evaluate[/] MODEL LOG       honest numbers, repeats and new items apart
     [bold]abaca recommend[/] MODEL ID ID …  what comes next
+    [bold]abaca index[/] MODEL              search a large catalogue faster
     """
 
 
 def main() -> None:
     """Run a command; 2 for the user's mistake, with one message, 1 for ours."""
-    from abaca.cli import demo, evaluate, inspect, prepare, recommend, train
+    from abaca.cli import demo, evaluate, index, inspect, prepare, recommend, train
     from abaca.cli.show import errors_to
     from abaca.errors import UserError
 
-    for module in (demo, inspect, prepare, train, evaluate, recommend):
+    for module in (demo, inspect, prepare, train, evaluate, recommend, index):
         module.add_to(app)
     try:
         app()

@@ -27,6 +27,7 @@ def command(
     max_repeat_share: Annotated[float, typer.Option("--max-repeat-share", help="Largest share of repeats.")] = 1.0,
     exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Never this id; repeatable.")] = None,
     candidate: Annotated[list[str] | None, typer.Option("--candidate", help="Only these ids; repeatable.")] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Look at every item, though the model has an index.")] = False,
     histories: Annotated[
         Path | None,
         typer.Option(
@@ -61,7 +62,7 @@ def command(
     that was stopped, even by kill -9, goes on with the same command and --resume.
     """
     _check(history, histories, to)
-    recommender = load(model)
+    recommender = load(model, exact=exact)
     assert recommender.saved is not None
     spelled = recommender.saved.catalogue.spelled
     policy = Policy(
