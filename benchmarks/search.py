@@ -48,7 +48,7 @@ class Size:
 
     items: int = 1_000_000
     dim: int = 64
-    queries: int = 256
+    queries: int = 768
     repetitions: int = 40
     steps: int = 20
     batch_targets: int = 400

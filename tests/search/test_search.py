@@ -153,7 +153,7 @@ def test_the_least_effort_is_found_within_a_tenth() -> None:
 
 
 def test_there_are_cells_for_any_catalogue() -> None:
-    assert [cell_count(items) for items in (1, 7, 20, 1000, 1_000_000)] == [1, 1, 2, 125, 4096]
+    assert [cell_count(items) for items in (1, 7, 20, 1000, 1_000_000)] == [1, 1, 2, 125, 8192]
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from abaca.checkpoint import IndexRecord
 from abaca.errors import ModelError
 
 KINDS = ("ivf", "hnsw", "flat")
-ITERATIONS = 10
+ITERATIONS = 6
 """Of the k-means that makes the cells of `ivf`."""
 
-POINTS = 64
+POINTS = 32
 """Items per cell that k-means looks at."""
 
 LINKS, CONSTRUCTION = 32, 80
@@ -105,8 +105,8 @@ def _ivf(table: Floats, seed: int) -> Any:
 
 
 def cell_count(items: int) -> int:
-    """About 4 √V cells, a power of two, with 8 items each at least."""
-    return int(max(1, min(1 << round(np.log2(4 * items**0.5)), items // 8)))
+    """About 8 √V cells, a power of two, with 8 items each at least."""
+    return int(max(1, min(1 << round(np.log2(8 * items**0.5)), items // 8)))
 
 
 def _hnsw(table: Floats, seed: int) -> Any:

@@ -14,8 +14,11 @@ from abaca.search.answer import IndexSearch
 from abaca.search.index import KINDS, Index, build
 from abaca.search.measure import Exact, exact_answers, own_histories, recall, speed
 
-QUERIES = 256
+QUERIES = 512
 """Histories that an index is tuned on."""
+
+MARGIN = 2
+"""Standard errors by which the recall must be exceeded, so that it is reached on other queries too."""
 
 WORTHWHILE = 2.0
 """An index that gains less than this factor is not worth its estimates; `ivf` that gains less than `PLENTY` is compared
@@ -75,7 +78,7 @@ def tuned(table: Any, kind: str, exact: list[Exact], wanted: float, tell: Tell) 
         index.effort = effort
         found = recall(search, exact)
         tell(f"{kind}: recall {found.lower:.4f} at effort {effort}")
-        return found.lower - found.error >= wanted or effort >= index.most
+        return found.lower - MARGIN * found.error >= wanted or effort >= index.most
 
     index.effort = least(enough, index.most)
     return index
