@@ -17,7 +17,7 @@ ROWS: list[set[str]] = [
     {"nn"},
     {"metrics"},
     {"checkpoint", "ranking", "baselines", "evaluation", "training", "recommendation", "search"},
-    {"recommender", "batch"},
+    {"recommender", "batch", "export"},
     {"study"},
     {"cli"},
 ]

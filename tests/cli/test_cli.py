@@ -18,7 +18,7 @@ from abaca.cli import app, main
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import SpecError
 
-COMMANDS = ("inspect", "prepare", "train", "evaluate", "recommend", "index")
+COMMANDS = ("inspect", "prepare", "train", "evaluate", "recommend", "index", "export")
 QUICK = [
     "--epochs", "2", "--dim", "8", "--encoder", "gru4rec", "--lr", "0.02", "--warmup", "2", "--batch-targets", "100"
 ]  # fmt: skip

@@ -51,16 +51,17 @@ def abaca(
     [bold]abaca evaluate[/] MODEL LOG       honest numbers, repeats and new items apart
     [bold]abaca recommend[/] MODEL ID ID …  what comes next
     [bold]abaca index[/] MODEL              search a large catalogue faster
+    [bold]abaca export[/] MODEL             take it to where there is no torch
     """
 
 
 def main() -> None:
     """Run a command; 2 for the user's mistake, with one message, 1 for ours."""
-    from abaca.cli import demo, evaluate, index, inspect, prepare, recommend, train
+    from abaca.cli import demo, evaluate, export, index, inspect, prepare, recommend, train
     from abaca.cli.show import errors_to
     from abaca.errors import UserError
 
-    for module in (demo, inspect, prepare, train, evaluate, recommend, index):
+    for module in (demo, inspect, prepare, train, evaluate, recommend, index, export):
         module.add_to(app)
     try:
         app()
