@@ -1,6 +1,9 @@
 """The exported graph says under onnxruntime what recommend says."""
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +17,10 @@ from abaca.recommender import Recommender
 from models import WINDOW, untrained
 
 onnxruntime = pytest.importorskip("onnxruntime")
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "export.md"
+IDS = ["milk", "bread", "tea", *(f"i{i}" for i in range(3, 30))]
 
 
 class Case(NamedTuple):
@@ -35,7 +42,7 @@ class Case(NamedTuple):
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     folder = tmp_path_factory.mktemp("export")
     encoder, output = request.param
-    recommender = untrained(folder / "model", output, encoder=encoder)
+    recommender = untrained(folder / "model", output, IDS, encoder)
     assert recommender.saved is not None
     path = folder / "out" / "shop.onnx"
     export_onnx(recommender.saved, WINDOW, path, 7)
@@ -81,6 +88,19 @@ def test_the_json_beside_it_says_how_to_use_it(case: Case) -> None:
     assert (case.facts["window"], case.facts["n"], case.facts["output"]) == (WINDOW, 7, case.recommender.output)
     assert case.facts["columns"]["title"][3] == "Item i3"
     assert {path.name for path in case.folder.iterdir()} == {"shop.onnx", "shop.json"}
+
+
+def test_the_example_of_the_docs_runs_without_torch_and_without_abaca(case: Case) -> None:
+    (code,) = re.findall(r"^```py\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    without = "import sys\nsys.modules['torch'] = sys.modules['abaca'] = None\n"
+    done = subprocess.run(
+        [sys.executable, "-c", without + code], cwd=case.folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    expected = case.recommender.recommend(["milk", "bread", "milk"], 7)
+    said = [line.split() for line in done.stdout.splitlines()[1:8]]
+    assert [line[0] for line in said] == expected.ids
+    assert [line[2] for line in said] == [item.partition for item in expected]
 
 
 @pytest.mark.parametrize("output", ["repeatnet", "mos-mix:2"])
