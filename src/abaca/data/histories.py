@@ -25,6 +25,9 @@ from abaca.types import Id
 ROWS = 8192
 """Rows of a file with lists that are in memory at once."""
 
+MEMORY = "500MB"
+"""What DuckDB may hold while a log is read: the model that answers needs its share."""
+
 
 class History(NamedTuple):
     """One history and whose it is."""
@@ -66,6 +69,7 @@ class LogHistories:
 
     def __init__(self, log: Log) -> None:
         self.store = log.store
+        self.store.run(f"SET memory_limit = {text(MEMORY)}")
         self.bad_rows = log.bad_rows
         self.total: int = self.store.value('SELECT count(DISTINCT "user") FROM log')
         kind = self.store.types('SELECT "user" FROM log')["user"]
