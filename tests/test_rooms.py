@@ -16,8 +16,8 @@ ROWS: list[set[str]] = [
     {"data"},
     {"nn"},
     {"metrics"},
-    {"checkpoint", "ranking", "baselines", "evaluation", "training", "recommendation", "options"},
-    {"recommender"},
+    {"checkpoint", "ranking", "baselines", "evaluation", "training", "recommendation", "options", "search"},
+    {"recommender", "batch", "export"},
     {"study", "serve", "bench"},
     {"cli"},
 ]

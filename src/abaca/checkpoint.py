@@ -1,10 +1,11 @@
 """What is kept on disk: the state of a run, its record, and the model directory. Safetensors and JSON, no pickle.
 
-A model directory holds `model.json`, which names the other two files with their checksums:
+A model directory holds `model.json`, which names the other files with their checksums:
 
     model.json                      encoder, output layer, options, what it was trained on, validation figures
     weights-<checksum>.safetensors  the weights
     catalogue-<checksum>.json       raw ids by item index, and the item table's columns
+    index-<checksum>.faiss          a search index of the item table, where `abaca index` made one
 
 Since the names carry checksums, replacing `model.json` swaps a model in one step: no reader ever sees halves of two.
 While training runs, `run.safetensors` (the state) and `training.jsonl` (a line per epoch) stand there too.
@@ -56,13 +57,14 @@ def _part_of(path: Path) -> Iterator[Path]:
     part = path.with_name(path.name + ".part")
     try:
         yield part
-        _put_in_place(part, path)
+        put_in_place(part, path)
     except (OSError, SafetensorError) as error:
         part.unlink(missing_ok=True)
         raise ModelError(f"{path} cannot be written ({error}); make room, or give another folder") from error
 
 
-def _put_in_place(part: Path, path: Path) -> None:
+def put_in_place(part: Path, path: Path) -> None:
+    """Give a complete file its name; after a crash there is either this one or what was there before."""
     for target in (part, None, path.parent):
         if target is None:
             os.replace(part, path)
@@ -158,6 +160,19 @@ class Saved:
     catalogue: Catalogue
     training: dict[str, Any]
     """Options, data fingerprint, split and validation figures."""
+    index: "IndexRecord | None" = None
+    """The search index of its item table."""
+
+
+@dataclass(frozen=True)
+class IndexRecord:
+    """A search index in a model directory."""
+
+    path: Path
+    kind: str
+    effort: int
+    facts: dict[str, Any]
+    """What was asked for and what was measured when it was made."""
 
 
 def save_model(folder: Path, saved: Saved) -> None:
@@ -212,8 +227,39 @@ def load_model(folder: str | Path) -> Saved:
         raise ModelError(f"{folder}: the files do not fit together ({error}); train anew") from error
     model.eval()
     return Saved(
-        model, document["encoder"], document["output"], document["encoder_options"], catalogue, document["training"]
-    )
+        model, document["encoder"], document["output"], document["encoder_options"], catalogue, document["training"],
+        _index_record(folder, document, paths),
+    )  # fmt: skip
+
+
+def _index_record(folder: Path, document: dict[str, Any], paths: dict[str, Path]) -> IndexRecord | None:
+    """The index that belongs to these very weights, None where there is none."""
+    found = document.get("index")
+    if found is None:
+        return None
+    if "index" not in paths or found.get("weights") != paths["weights"].name:
+        raise ModelError(f"{folder}: the search index was made for other weights; run `abaca index {folder}` again")
+    return IndexRecord(paths["index"], found["kind"], found["effort"], found["facts"])
+
+
+def set_index(folder: Path, draft: Path | None, kind: str = "", effort: int = 0, facts: Any = None) -> None:
+    """Make a file that stands in the folder the index of the model there; None takes the index away."""
+    document = _read_document(folder)
+    weights = next(name for name in document["files"] if name.startswith("weights-"))
+    old = [name for name in document["files"] if name.startswith("index-")]
+    for name in old:
+        del document["files"][name]
+    document.pop("index", None)
+    if draft is not None:
+        name = f"index-{_file_digest(draft)[:12]}.faiss"
+        put_in_place(draft, folder / name)
+        document["files"][name] = _facts(folder / name)
+        document["index"] = {"kind": kind, "effort": effort, "weights": weights, "facts": facts}
+    document["sha256"] = _document_digest(document)
+    write_text(folder / MODEL, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    for name in old:
+        if name not in document["files"]:
+            (folder / name).unlink(missing_ok=True)
 
 
 def finished_run(folder: Path, identity: dict[str, Any]) -> Saved | None:

@@ -1,12 +1,14 @@
 """A model as a ranker: histories in, ranks and best items out."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from abaca.data.batches import history_batches
 from abaca.evaluation import Ranked
-from abaca.nn.logits import Answer, Question, answer
+from abaca.nn.logits import Answer, Question, Scores, answer
 from abaca.nn.model import Model
 from abaca.types import PAD
 
@@ -14,13 +16,23 @@ BATCH = 256
 """Histories that go through the encoder together."""
 
 
+Search = Callable[[Scores, Question], Answer]
+"""What finds the best items: `answer`, which looks at all of them, or a search index."""
+
+
 class ModelRanker:
     """Ranks the catalogue after a history with a trained model that sees the history's last `window` items."""
 
-    def __init__(self, model: Model, window: int, name: str = "model") -> None:
+    def __init__(self, model: Model, window: int, name: str = "model", search: Search = answer) -> None:
         self.model = model
         self.window = window
         self.name = name
+        self.search = search
+
+    @property
+    def estimated(self) -> bool:
+        """Whether probabilities are estimates, since not every item is looked at."""
+        return bool(getattr(self.search, "estimated", False))
 
     def rank(self, histories: list[np.ndarray], targets: np.ndarray, n: int) -> Ranked:
         """Rank each target after its history; a history without any item cannot be ranked and misses."""
@@ -56,7 +68,7 @@ class ModelRanker:
         self.model.eval()
         device = self.model.items.weight.device
         windows, at = (torch.from_numpy(part).to(device) for part in (items, positions))
-        found = answer(self.model.scores(windows, at), question.to(device))
+        found = self.search(self.model.scores(windows, at), question.to(device))
         return Answer(*(part.cpu() for part in found))
 
 

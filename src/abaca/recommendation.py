@@ -86,6 +86,8 @@ class Recommendations:
     """Ids of the query that the model does not know, each once: of the history, the exclude or the candidate list."""
     repeat_probability: float | None
     """Predicted probability that the next item is one of the history; None where nothing can be predicted."""
+    estimated: bool = False
+    """Whether probabilities are estimates, since a search index does not look at every item."""
 
     def __iter__(self) -> Any:
         return iter(self.items)
@@ -101,7 +103,12 @@ class Recommendations:
     def to_json(self) -> dict[str, Any]:
         """Plain values for a program."""
         items = [{**asdict(item), "reason": item.reason} for item in self.items]
-        return {"items": items, "unknown": list(self.unknown), "repeat_probability": self.repeat_probability}
+        return {
+            "items": items,
+            "unknown": list(self.unknown),
+            "repeat_probability": self.repeat_probability,
+            "estimated": self.estimated,
+        }
 
 
 class Advisor:
@@ -128,7 +135,9 @@ class Advisor:
             for place, part in zip(places, self._ask([known[i] for i in places], items, positions, rules), strict=True):
                 chosen, repeat_probability = part
                 named = tuple(self._recommendation(item, whole[place]) for item in chosen)
-                answers[place] = Recommendations(named, tuple(unknown[place]), repeat_probability)
+                answers[place] = Recommendations(
+                    named, tuple(unknown[place]), repeat_probability, self.ranker.estimated
+                )
         return [found for found in answers if found is not None]
 
     def _items(self, ids: Sequence[Id], unknown: dict[Id, None]) -> np.ndarray:

@@ -4,7 +4,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from abaca.nn.outputs import OutputSpec
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, sort_options
 from abaca.ranking import ModelRanker
 from abaca.recommendation import Advisor, Policy, Recommendations
+from abaca.search.answer import IndexSearch
 from abaca.training import Step, Trainer, Watch
 from abaca.types import Id, Record
 
@@ -181,9 +182,11 @@ class Recommender:
         save_model(Path(folder), self.saved)
 
     @classmethod
-    def load(cls, folder: str | Path, device: str = "cpu") -> "Recommender":
-        """Read a model directory."""
+    def load(cls, folder: str | Path, device: str = "cpu", *, exact: bool = False) -> "Recommender":
+        """Read a model directory; with `exact` a search index in it is not used."""
         saved = load_model(folder)
+        if exact:
+            saved = replace(saved, index=None)
         recommender = cls(saved.encoder, saved.output, device=device)
         recommender.training = TrainingOptions(**saved.training["options"])
         recommender.encoder_options = saved.encoder_options
@@ -193,7 +196,10 @@ class Recommender:
     def _adopt(self, saved: Saved) -> "Recommender":
         self.saved = saved
         saved.model.to(self.device)
-        self._advisor = Advisor(self.ranker(), saved.catalogue)
+        ranker = self.ranker()
+        if saved.index is not None:
+            ranker.search = IndexSearch(saved.index, saved.model.items.weight)
+        self._advisor = Advisor(ranker, saved.catalogue)
         return self
 
     def open(self, data: Any, items: Any = None) -> Sequences:
@@ -297,6 +303,6 @@ def _catalogue(sequences: Sequences, *, everything: bool) -> Catalogue:
     return Catalogue(catalogue.ids, None, catalogue.columns) if everything else catalogue.known()
 
 
-def load(folder: str | Path, device: str = "cpu") -> Recommender:
-    """Read a model directory."""
-    return Recommender.load(folder, device)
+def load(folder: str | Path, device: str = "cpu", *, exact: bool = False) -> Recommender:
+    """Read a model directory; with `exact` a search index in it is not used."""
+    return Recommender.load(folder, device, exact=exact)

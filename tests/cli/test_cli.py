@@ -577,3 +577,29 @@ def test_the_log_may_be_anywhere_in_any_format(cli: Cli, shop: Shop, tmp_path: P
 def test_the_summary_of_a_command_is_its_help(name: str) -> None:
     """`abaca --help` shows it without loading the command."""
     assert (loaded(name).help or "").split("\n\n")[0].replace("\n", " ") == COMMANDS[name]
+
+
+def test_recommend_answers_a_file_of_histories(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    to = tmp_path / "answers.jsonl"
+    assert (
+        cli("recommend", shop.model, "--histories", shop.log, "--to", to, "-n", "3", "--json").json["histories"] == 40
+    )
+    rows = [json.loads(line) for line in to.read_text().splitlines()]
+    assert [row["user"] for row in rows] == sorted(f"u{i}" for i in range(40))
+    assert all(len(row["ids"]) == 3 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["no history", "--histories"]),
+        (["i1", "--histories", "x.csv"], ["not both"]),
+        (["--histories", "x.csv"], ["--to"]),
+        (["i1", "--to", "x.parquet"], ["--histories"]),
+        (["--histories", "x.csv", "--to", "x.parquet"], ["x.csv", "does not exist"]),
+    ],
+)
+def test_recommend_says_what_a_file_of_histories_takes(
+    cli: Cli, shop: Shop, arguments: list[str], words: list[str]
+) -> None:
+    refused(cli("recommend", shop.model, *arguments), *words)

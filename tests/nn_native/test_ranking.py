@@ -138,7 +138,7 @@ def test_the_native_form_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the plain form was asked")
 
     case = Case()
-    monkeypatch.setattr("abaca.nn.logits._answer_tile", refuse)
+    monkeypatch.setattr("abaca.nn.logits.answer_tile", refuse)
     assert len(answer(case.logits(), question_of(case)).rank) == case.rows
     monkeypatch.setenv(native.SWITCH, "0")
     with pytest.raises(AssertionError, match="plain form"):

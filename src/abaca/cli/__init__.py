@@ -28,8 +28,10 @@ COMMANDS = {
     "prepare": "Turn a log into sequences: filtered, in order, split; memory-mapped arrays with a manifest.",
     "train": "Train a model on a log, keeping the epoch that validates best.",
     "evaluate": "Rank every held-out target against the whole catalogue, and split the numbers by repeat and new.",
-    "recommend": "Say what comes next after a history of raw ids, with probability and reason.",
+    "recommend": "Say what comes next after a history of ids, or each history of a file, with probability and reason.",
     "serve": "Serve a model over HTTP, with a page at / that shows what it recommends and why.",
+    "index": "Make a search index, so that a recommendation need not look at every item of a large catalogue.",
+    "export": "Write encoder, output layer and top-n as one ONNX file, and the ids beside it as JSON.",
     "tune": "Search learning rate, dropout, batch and size for the best validation NDCG@10, with Optuna.",
     "compare": "Train and test every row of a study, and write its tables, figures and page.",
     "bench": "Measure how fast it is here: CPU time, wall time and peak memory.",
@@ -73,6 +75,8 @@ def abaca(
     [bold]abaca evaluate[/] MODEL LOG       honest numbers, repeats and new items apart
     [bold]abaca recommend[/] MODEL ID ID …  what comes next
     [bold]abaca serve[/] MODEL              the same over HTTP, with a page
+    [bold]abaca index[/] MODEL              search a large catalogue faster
+    [bold]abaca export[/] MODEL             take it to where there is no torch
 
     [bold]abaca tune[/] LOG FOLDER          search good options
     [bold]abaca compare[/] STUDY.toml       models × data sets × seeds: tables, figures, a page

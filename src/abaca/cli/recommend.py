@@ -1,45 +1,102 @@
-"""`abaca recommend`: what comes next after a history."""
+"""`abaca recommend`: what comes next after a history, or after each of millions."""
 
-import re
+import time as clock
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from abaca.batch import BatchReport, recommend_file
 from abaca.cli import show
-from abaca.cli.columns import Json
-from abaca.types import Id
+from abaca.cli.columns import Item, Json, OnBadRow, Time, User
+from abaca.data.histories import HistorySource
+from abaca.errors import QueryError
+from abaca.recommendation import Policy
+from abaca.recommender import Recommender, load
 
-if TYPE_CHECKING:
-    from abaca.recommender import Recommender
+OF_FILES = "A file of histories"
 
 
 def command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model directory.")],
-    history: Annotated[list[str], typer.Argument(metavar="ID …", help="The history, oldest first.")],
+    history: Annotated[list[str] | None, typer.Argument(metavar="[ID …]", help="The history, oldest first.")] = None,
     n: Annotated[int, typer.Option("-n", help="How many.")] = 10,
     repeats: Annotated[str, typer.Option("--repeats", help="auto (as learned), exclude or only.")] = "auto",
     max_repeat_share: Annotated[float, typer.Option("--max-repeat-share", help="Largest share of repeats.")] = 1.0,
     exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Never this id; repeatable.")] = None,
     candidate: Annotated[list[str] | None, typer.Option("--candidate", help="Only these ids; repeatable.")] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Look at every item, though the model has an index.")] = False,
+    histories: Annotated[
+        Path | None,
+        typer.Option(
+            "--histories", rich_help_panel=OF_FILES, help="A log, or Parquet or JSON lines with lists of ids."
+        ),
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", rich_help_panel=OF_FILES, help="The file to write: .parquet, .jsonl or .csv.")
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option("--history", rich_help_panel=OF_FILES, help="Column of lists; found when it is the only one."),
+    ] = None,
+    user: User = None,
+    item: Item = None,
+    time: Time = None,
+    on_bad_row: OnBadRow = "error",
+    resume: Annotated[
+        bool, typer.Option("--resume", rich_help_panel=OF_FILES, help="Go on with a run that was stopped.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", rich_help_panel=OF_FILES, help="Replace the file to write.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Say what comes next after a history of raw ids, with probability and reason.
+    """Say what comes next after a history of ids, or each history of a file, with probability and reason.
 
     Example: [bold]abaca recommend model/ milk bread milk -n 5 --repeats exclude[/]
-    """
-    from abaca.recommender import load
 
-    recommender = load(model)
-    answer = recommender.recommend(
-        _ids(recommender, history),
-        n,
+    For a file: [bold]abaca recommend model/ --histories log.parquet --to answers.parquet[/]
+    The file is a log (one answer per user), or has one history per row in a list column. It is streamed; a run
+    that was stopped, even by kill -9, goes on with the same command and --resume.
+    """
+    _check(history, histories, to)
+    recommender = load(model, exact=exact)
+    assert recommender.saved is not None
+    spelled = recommender.saved.catalogue.spelled
+    policy = Policy(
+        n=n,
         repeats=repeats,
         max_repeat_share=max_repeat_share,
-        exclude=_ids(recommender, exclude or []),
-        candidates=None if candidate is None else _ids(recommender, candidate),
+        exclude=spelled(exclude or []),
+        candidates=None if candidate is None else spelled(candidate),
     )
+    if histories is None or to is None:
+        return _one(recommender, history or [], policy, json)
+    if on_bad_row not in ("error", "skip"):
+        raise QueryError(f"--on-bad-row is error or skip, got {on_bad_row!r}")
+    source = HistorySource(histories, user, item, time, column, on_bad_row)  # type: ignore[arg-type]
+    with _Count() as progress:
+        report = recommend_file(recommender, source, to, policy, resume=resume, overwrite=overwrite, progress=progress)
+    return show.as_json(asdict(report)) if json else _tell(report, to)
+
+
+def _check(history: list[str] | None, histories: Path | None, to: Path | None) -> None:
+    """One history or a file of them, not both; a file in needs a file out."""
+    if history and histories is not None:
+        raise QueryError("give a history of ids or --histories FILE, not both")
+    if (histories is None) != (to is None):
+        missing = "--to FILE, the answers' file" if to is None else "--histories FILE, a log or lists of ids"
+        raise QueryError(f"--histories and --to go together; add {missing}")
+    if histories is None and not history:
+        raise QueryError("there is no history; give ids, oldest first, or --histories FILE --to FILE")
+
+
+def _one(recommender: Recommender, history: list[str], policy: Policy, json: bool) -> None:
+    assert recommender.saved is not None
+    options = {key: value for key, value in vars(policy).items() if key != "n"}
+    answer = recommender.recommend(recommender.saved.catalogue.spelled(history), policy.n, **options)
     if json:
         show.as_json(answer.to_json())
         return
@@ -54,13 +111,54 @@ def command(
         out.print(f"probability that the next item is one of the history: {answer.repeat_probability:.1%}")
 
 
-def _ids(recommender: "Recommender", texts: list[str]) -> list[Id]:
-    """A shell has text only: where the catalogue's ids are integers, text that spells one is that integer."""
-    assert recommender.saved is not None
-    ids = recommender.saved.catalogue.ids
-    if ids and isinstance(ids[0], int):
-        return [int(text) if re.fullmatch(r"-?[0-9]+", text) else text for text in texts]
-    return list(texts)
+class _Count:
+    """How many histories are answered and how long the rest takes: a bar, or a line a minute where nobody looks."""
+
+    def __init__(self) -> None:
+        self.bar = show.counting("recommending")
+        self.console = show.errors_to()
+        self.first: tuple[float, int] | None = None
+        self.told = 0.0
+
+    def __enter__(self) -> "_Count":
+        self.update: Any = self.bar.__enter__() if self.console.is_terminal else self._line
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self.console.is_terminal:
+            self.bar.__exit__(*error)
+
+    def __call__(self, done: int, total: int) -> None:
+        self.update(done, total)
+
+    def _line(self, done: int, total: int) -> None:
+        now = clock.monotonic()
+        self.first = self.first or (now, done)
+        since, before = self.first
+        if done == before or now - self.told < 60:
+            return
+        self.told = now
+        left = (now - since) / (done - before) * (total - done)
+        self.console.print(f"{done:,} of {total:,} histories, {show.duration(left)} left")
+
+
+def _tell(report: BatchReport, to: Path) -> None:
+    out = show.console()
+    resumed = f" ({report.resumed:,} of them by an earlier run)" if report.resumed else ""
+    out.print(f"[bold]{escape(str(to))}[/]: answers to {report.histories:,} histories{resumed}")
+    if report.unknown:
+        out.print(
+            f"[yellow]not known to the model:[/] {report.unknown:,} ids in {report.with_unknown:,} histories, "
+            f"such as {escape(', '.join(report.examples))}"
+        )
+    for fault, count in report.bad_rows.items():
+        out.print(f"left out: {fault}: {count:,}")
+    if report.without_known:
+        out.print(f"{report.without_known:,} histories hold no known item and are answered with popular ones")
+    if report.unknown_in_lists:
+        out.print(
+            f"[yellow]unknown in --exclude or --candidate:[/] {escape(', '.join(map(str, report.unknown_in_lists)))}"
+        )
 
 
 def add_to(app: typer.Typer) -> None:

@@ -90,8 +90,10 @@ def recommendations(answer: "Recommendations", title: str) -> Table:
     """One answer, best first, with reasons."""
     shown = Table(title=title, title_justify="left", header_style="bold")
     shown.add_column("", justify="right")
-    for column in ("item", "name", "probability", "reason"):
-        shown.add_column(column, justify="right" if column == "probability" else "left")
+    shown.add_column("item")
+    shown.add_column("name")
+    shown.add_column("probability\n(estimated)" if answer.estimated else "probability", justify="right")
+    shown.add_column("reason")
     for place, item in enumerate(answer.items, 1):
         probability = "" if item.probability is None else f"{item.probability:.2%}"
         colour = COLOURS[item.partition]

@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from abaca.types import Id
 
 NAME_COLUMNS = ("title", "name", "product_name", "item_name", "description", "product")
 """Columns of an item table that name an item for people, the first that exists wins."""
+
+INTEGER = re.compile(r"-?[0-9]+")
 
 
 class Catalogue:
@@ -51,6 +54,12 @@ class Catalogue:
             ids: Sequence[Id] = self.ids
             self._indices = {known: item for item, known in enumerate(ids)}
         return self._indices.get(id)
+
+    def spelled(self, ids: Sequence[Id]) -> list[Id]:
+        """Ids as this catalogue spells them: a shell and a CSV have text only, where a model may have integers."""
+        if self.ids and isinstance(self.ids[0], int):
+            return [int(id) if isinstance(id, str) and INTEGER.fullmatch(id) else id for id in ids]
+        return [str(id) for id in ids]
 
     def name(self, item: int) -> str:
         """What to call an item in front of people: its title where there is one, else its id."""

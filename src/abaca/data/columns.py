@@ -99,13 +99,14 @@ def _column(role: str, found: Sequence[str], wanted: Wanted, where: str) -> str 
         )
     if column is None:
         before, free = getattr(wanted.before, role, None), [name for name in found if name not in wanted]
-        column = before if before in free else _recognise(role, free, where)
+        column = before if before in free else recognise(role, free, where)
     if column is not None:
         check_once(column, found, where)
     return column
 
 
-def _recognise(role: str, found: Sequence[str], where: str) -> str | None:
+def recognise(role: str, found: Sequence[str], where: str) -> str | None:
+    """The column that is known to play a role, if there is one; two that look alike are an error."""
     known = candidates(role, found)
     alike = [column for column in known if _plain(column) == _plain(known[0]) and column != known[0]]
     if alike:

@@ -102,6 +102,17 @@ class Logits(NamedTuple):
         else:
             best, base = (self.queries[rows] @ self.table.T).max(dim=1)
             items.copy_(best)
+        return self._override(rows, logits, base)
+
+    @torch.no_grad()
+    def whole(self) -> Tile:
+        """All rows as one tile, by operations that a tracer can follow."""
+        best = (self.queries @ self.table.T).amax(dim=1)
+        return self._override(slice(None), torch.nn.functional.pad(best, (0, 1)), None)
+
+    def _override(self, rows: slice, logits: Tensor, base: Tensor | None) -> Tile:
+        """Base logits become final ones: the levels rescore, then the history."""
+        items = logits[:, :-1]
         chosen = []
         for level in self.levels:
             top = items.topk(min(level.k, self.catalogue), dim=1, sorted=False).indices  # (n, k)
@@ -204,11 +215,12 @@ def answer(scores: Scores, question: Question) -> Answer:
     """Rank of the targets, top-n, normaliser and probability of given items, in one pass over the tiles."""
     if isinstance(scores, Logits) and fast.takes(scores):
         return Answer(*fast.answer(scores, question))
-    parts = [_answer_tile(tile, question) for tile in scores.tiles()]
+    parts = [answer_tile(tile, question) for tile in scores.tiles()]
     return Answer(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def _answer_tile(tile: Tile, question: Question) -> Answer:
+def answer_tile(tile: Tile, question: Question) -> Answer:
+    """The answer for the rows of one tile."""
     logits, rows = tile.logits, tile.rows
     items = logits[:, :-1]
     targets = question.targets[rows, None]

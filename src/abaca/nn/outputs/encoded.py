@@ -39,3 +39,16 @@ class Encoded(NamedTuple):
     def reach(self) -> Tensor:
         """How many positions each row sees (N,)."""
         return self.rows(self.positions) + 1
+
+
+class EncodedOnce(Encoded):
+    """One prediction per history, each asked for: no shape depends on a value, so a tracer can follow."""
+
+    def rows(self, per_prediction: Tensor) -> Tensor:
+        """Flatten (B, 1, …) to (B, …)."""
+        return per_prediction.squeeze(1)
+
+    @property
+    def owner(self) -> Tensor:
+        """Row b belongs to history b."""
+        return torch.arange(self.items.shape[0], device=self.items.device)

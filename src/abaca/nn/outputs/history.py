@@ -23,7 +23,7 @@ class Slots(NamedTuple):
         same = (items.unsqueeze(2) == items.unsqueeze(1)) & present.unsqueeze(1)  # (B, L, L)
         earlier = torch.tril(same, diagonal=-1).any(dim=2)  # an equal item stands before
         ids = torch.where(present & ~earlier, items, empty)
-        return cls(ids, same if bool(earlier.any()) else None)
+        return cls(ids, same if torch.compiler.is_compiling() or bool(earlier.any()) else None)
 
     def gather(self, per_position: Tensor, positions: Tensor) -> tuple[Tensor, Tensor | int]:
         """Sum values of positions (B, T, L) into the slots of their items, with how many were summed.
@@ -34,7 +34,7 @@ class Slots(NamedTuple):
         if self.same is None:
             return per_position * seen, 1
         same = self.same.to(per_position.dtype)
-        histories = torch.arange(len(same), device=same.device)[:, None]
+        histories = torch.arange(same.shape[0], device=same.device)[:, None]
         count = same.cumsum(dim=1)[histories, positions.clamp_min(0)]  # (B, T, L) occurrences seen
         return (per_position * seen) @ same, count.clamp_min(1)
 

@@ -1,0 +1,105 @@
+"""The parts of a run that is under way: each is complete or not there, and in the end they become one file.
+
+Beside the file to write, `<file>.parts/` holds `run.json`, which says what is being done, and the finished parts.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from abaca.batch.answers import WRITERS
+from abaca.checkpoint import put_in_place, write_text
+from abaca.errors import QueryError
+
+RUN = "run.json"
+
+
+class Parts:
+    """The finished parts of a run, and the file they become."""
+
+    def __init__(self, to: Path, run: dict[str, Any]) -> None:
+        self.to = to
+        self.run = run
+        self.folder = to.with_name(to.name + ".parts")
+        self.done = 0
+
+    def finished(self) -> bool:
+        """Whether the file is what this very run makes; only Parquet says what made it."""
+        if self.to.suffix != ".parquet" or not self.to.is_file():
+            return False
+        try:
+            metadata = pyarrow.parquet.read_schema(self.to).metadata or {}
+        except pyarrow.ArrowInvalid:
+            return False
+        if metadata.get(b"abaca") != json.dumps(self.run).encode():
+            return False
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return True
+
+    def check(self, *, resume: bool, overwrite: bool) -> None:
+        """Refuse to replace what nobody said may be replaced, and to go on with another run than this one."""
+        begun = self._part(0).exists()
+        if resume and (self.folder / RUN).exists():
+            return self._check_same()
+        if not overwrite and self.to.exists():
+            raise QueryError(f"{self.to} exists already; pass --overwrite to replace it, or give another name")
+        if not overwrite and begun and not resume:
+            raise QueryError(
+                f"{self.folder} holds parts of a run that was stopped; pass --resume to go on with it, "
+                "or --overwrite to begin anew"
+            )
+        return None
+
+    def begin(self, *, resume: bool) -> None:
+        """Make the folder of parts, or take it up."""
+        if not resume or not (self.folder / RUN).exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True)
+            write_text(self.folder / RUN, json.dumps(self.run, indent=1) + "\n")
+        while self._part(self.done).exists():
+            self.done += 1
+
+    def add(self, answers: pyarrow.Table) -> None:
+        """Keep one more part."""
+        path = self._part(self.done)
+        draft = path.with_suffix(".draft")
+        pyarrow.parquet.write_table(answers, draft)
+        put_in_place(draft, path)
+        self.done += 1
+
+    def answers(self) -> Iterator[pyarrow.Table]:
+        """All parts, in their order; of a finished run, of its file."""
+        if not self.folder.exists():
+            with pyarrow.parquet.ParquetFile(self.to) as file:
+                yield from (file.read_row_group(group) for group in range(file.num_row_groups))
+            return
+        for number in range(self.done):
+            yield pyarrow.parquet.read_table(self._part(number))
+
+    def finish(self, schema: pyarrow.Schema) -> None:
+        """Put the parts together to one file, and forget them."""
+        draft = self.folder / ("all" + self.to.suffix)
+        schema = schema.with_metadata({"abaca": json.dumps(self.run)})
+        WRITERS[self.to.suffix](draft, schema, self.answers())
+        put_in_place(draft, self.to)
+        shutil.rmtree(self.folder)
+
+    def _part(self, number: int) -> Path:
+        return self.folder / f"part-{number:06}.parquet"
+
+    def _check_same(self) -> None:
+        try:
+            before = json.loads((self.folder / RUN).read_text(encoding="utf-8"))
+        except ValueError:
+            before = {}
+        changed = [key for key in self.run if before.get(key) != self.run[key]]
+        if changed:
+            raise QueryError(
+                f"{self.folder} holds parts of a run with another {', '.join(changed)}; resume with what it began "
+                "with, or pass --overwrite without --resume to begin anew"
+            )

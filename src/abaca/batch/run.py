@@ -1,0 +1,151 @@
+"""Recommending for a file of histories: streamed, in parts, so that a run that was stopped goes on where it was."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import pyarrow
+import pyarrow.compute
+
+from abaca.batch.answers import WRITERS, schema_of, table_of
+from abaca.batch.parts import Parts
+from abaca.checkpoint import Saved
+from abaca.data.histories import Histories, HistorySource
+from abaca.errors import ModelError, QueryError
+from abaca.recommendation import Policy
+from abaca.recommender import Recommender
+from abaca.types import Id
+
+FORMAT = 1
+PART = 8192
+"""Histories of a part: what a crash may cost, and what is in memory."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What was done."""
+
+    histories: int
+    resumed: int
+    """Histories that an earlier run had answered already."""
+    unknown: int
+    """Ids of the histories that the model does not know, each once a history."""
+    with_unknown: int
+    """Histories with such ids."""
+    without_known: int
+    """Histories without any item that the model knows: answered with popular items."""
+    examples: tuple[str, ...]
+    """Some of the unknown ids."""
+    unknown_in_lists: tuple[Id, ...]
+    """Unknown ids of the exclude or the candidate list."""
+    bad_rows: dict[str, int]
+    """Rows of the log that were left out, by what was wrong with them."""
+
+
+def recommend_file(
+    recommender: Recommender,
+    source: HistorySource,
+    to: str | Path,
+    policy: Policy,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> BatchReport:
+    """Recommend for every history of a file or folder, and write the answers to a Parquet, JSON lines or CSV file.
+
+    The answers are in the order of a log's users, by id, or of the lists' rows.
+    """
+    if recommender.saved is None:
+        raise ModelError("this recommender is not trained yet; call fit, or load a saved one with abaca.load")
+    to = Path(to)
+    if to.suffix not in WRITERS:
+        raise QueryError(f"{to}: the answers are written as {', '.join(WRITERS)}; give the file such an ending")
+    policy, missing = _known_lists(recommender.saved, policy)
+    run = {
+        "kind": "abaca batch", "format": FORMAT, "model": _model_digest(recommender.saved), "part": PART,
+        "histories": source.fingerprint(), "policy": asdict(policy),
+    }  # fmt: skip
+    parts = Parts(to, json.loads(json.dumps(run)))
+    if resume and parts.finished():
+        return _report(parts.answers(), missing, None, {})
+    parts.check(resume=resume, overwrite=overwrite)
+    histories = source.open()
+    parts.begin(resume=resume)
+    done, tell = min(parts.done * PART, histories.total), progress or _silent
+    tell(done, histories.total)
+    for answers in _answered(recommender, histories, policy, done):
+        parts.add(answers)
+        tell(min(parts.done * PART, histories.total), histories.total)
+    report = _report(parts.answers(), missing, done, histories.bad_rows)
+    parts.finish(schema_of(recommender.saved.catalogue, histories))
+    return report
+
+
+def _silent(done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+def _answered(recommender: Recommender, histories: Histories, policy: Policy, start: int) -> Iterator[pyarrow.Table]:
+    """The answers from history number `start` on, a table per part."""
+    assert recommender.saved is not None
+    catalogue, schema = recommender.saved.catalogue, schema_of(recommender.saved.catalogue, histories)
+    rest = histories.read(start)
+    options = {key: value for key, value in vars(policy).items() if key != "n"}
+    while part := list(islice(rest, PART)):
+        asked = [catalogue.spelled(history.ids) for history in part]
+        yield table_of(part, recommender.recommend_many(asked, policy.n, **options), schema)
+
+
+def _report(
+    tables: Iterator[pyarrow.Table], missing: tuple[Id, ...], resumed: int | None, bad_rows: dict[str, int]
+) -> BatchReport:
+    """Counts over all answers; `resumed` is None where all of them were there already."""
+    counts = dict.fromkeys(("histories", "unknown", "with_unknown", "without_known"), 0)
+    examples: dict[str, None] = {}
+    for table in tables:
+        lengths = pyarrow.compute.list_value_length(table["unknown"]).to_numpy()
+        counts["histories"] += table.num_rows
+        counts["unknown"] += int(lengths.sum())
+        counts["with_unknown"] += int((lengths > 0).sum())
+        counts["without_known"] += table["repeat_probability"].null_count
+        if len(examples) < 5:
+            examples.update(dict.fromkeys(pyarrow.compute.list_flatten(table["unknown"])[:5].to_pylist()))
+    return BatchReport(
+        **counts,
+        resumed=counts["histories"] if resumed is None else resumed,
+        examples=tuple(examples)[:5],
+        unknown_in_lists=missing,
+        bad_rows=bad_rows,
+    )
+
+
+def _known_lists(saved: Saved, policy: Policy) -> tuple[Policy, tuple[Id, ...]]:
+    """The policy with the known ids of its lists only, and those that are not known."""
+    missing: dict[Id, None] = {}
+
+    def known(ids: Sequence[Id]) -> tuple[Id, ...]:
+        spelled = saved.catalogue.spelled(ids)
+        found = tuple(id for id in spelled if saved.catalogue.index(id) is not None)
+        missing.update(dict.fromkeys(id for id in spelled if id not in set(found)))
+        return found
+
+    candidates = None if policy.candidates is None else known(policy.candidates)
+    return replace(policy, exclude=known(policy.exclude or ()), candidates=candidates), tuple(missing)
+
+
+def _model_digest(saved: Saved) -> str:
+    """Names a model by its shape, weights and ids."""
+    window = saved.training["options"]["window"]
+    index = "exact" if saved.index is None else saved.index.path.name
+    digest = hashlib.sha256(f"{saved.encoder} {saved.output} {saved.encoder_options} {window} {index}".encode())
+    for name, tensor in sorted(saved.model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.contiguous().numpy())
+    digest.update(json.dumps(saved.catalogue.ids).encode())
+    return digest.hexdigest()

@@ -1,0 +1,46 @@
+"""`abaca export`: a model for places without torch."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from abaca.cli import show
+from abaca.cli.columns import Json
+from abaca.errors import SpecError
+from abaca.export import export_onnx
+from abaca.recommender import load
+
+
+def command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model directory.")],
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="The file to write; MODEL.onnx by default."),
+    ] = None,
+    to: Annotated[str, typer.Option("--to", help="The format: onnx.")] = "onnx",
+    n: Annotated[int, typer.Option("-n", help="How many items an answer holds.")] = 100,
+    json: Json = False,
+) -> None:
+    """Write encoder, output layer and top-n as one ONNX file, and the ids beside it as JSON.
+
+    Example: [bold]abaca export model/ --to onnx shop.onnx -n 20[/]
+
+    The graph takes batches and histories of any size and needs onnxruntime only: no torch, no abaca.
+    """
+    if to != "onnx":
+        raise SpecError(f"--to {to} is not known; it is onnx")
+    recommender = load(model, exact=True)
+    assert recommender.saved is not None
+    path = file if file is not None else model.resolve().with_suffix(".onnx")
+    with show.errors_to().status("exporting"):
+        export_onnx(recommender.saved, recommender.training.window, path, n)
+    ids = path.with_suffix(".json")
+    if json:
+        return show.as_json({"onnx": str(path), "ids": str(ids)})
+    return show.console().print(f"[bold]{escape(str(path))}[/], its ids in {escape(str(ids))}", soft_wrap=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("export")(command)

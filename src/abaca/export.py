@@ -1,0 +1,149 @@
+"""Export to ONNX: encoder, output layer and top-n as one graph that runs without torch and without abaca.
+
+Beside `model.onnx` stands `model.json`: the ids by item index, the window, and what the inputs and outputs are.
+"""
+
+import copy
+import json
+import logging
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from abaca.checkpoint import Saved, put_in_place, write_text
+from abaca.errors import ModelError, SpecError
+from abaca.nn.encoders import GRU4Rec
+from abaca.nn.logits import Logits, Question, answer_tile
+from abaca.nn.model import Model
+from abaca.nn.outputs.encoded import EncodedOnce
+from abaca.nn.outputs.history import Slots
+
+FORMAT = 1
+APART = 1 << 30
+"""Weights of more bytes than this go into a file of their own: a graph holds 2 GB at most."""
+
+INPUTS = {
+    "histories": "int64 (B, L): item indices, oldest first, the last `window` at most, −1 after the end; at least one",
+    "exclude": "int64 (B, X): item indices that may not be recommended, −1 for none; X is 1 at least",
+}
+OUTPUTS = {
+    "items": "int64 (B, n): item indices, best first",
+    "probabilities": "float32 (B, n): of being the next item, over the whole catalogue; 0 where nothing is left",
+    "partitions": "int8 (B, n): who scored an item: −1 copy, 0 explore, 1 and above rerank",
+    "repeat_probability": "float32 (B,): that the next item is one of the history",
+}
+
+
+class Graph(nn.Module):
+    """What is exported: windows in, the best n items out."""
+
+    def __init__(self, model: Model, n: int) -> None:
+        super().__init__()
+        self.model = copy.deepcopy(model).eval()
+        self.n = n
+        if isinstance(self.model.encoder, GRU4Rec):
+            self.model.encoder.gru = RecurrentLayer(self.model.encoder.gru)  # type: ignore[assignment]
+
+    def forward(self, histories: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        catalogue = self.model.catalogue
+        positions = (histories >= 0).sum(dim=1, keepdim=True) - 1  # (B, 1)
+        encoded = EncodedOnce(*self.model.encode(histories, positions))
+        scores = self.model.output.scores(encoded)
+        assert isinstance(scores, Logits)
+        question = Question(
+            targets=positions.squeeze(1) * 0 - 1,
+            n=self.n,
+            mass_of=Slots.of(histories, catalogue).ids,
+            banned=exclude.where(exclude >= 0, catalogue),
+        )
+        found = answer_tile(scores.whole(), question)
+        return found.items, (found.logits - found.normaliser[:, None]).exp(), found.partitions, found.mass
+
+
+class RecurrentLayer(nn.Module):
+    """A GRU as one operation of the graph: traced step by step, it would fit one length of history only."""
+
+    def __init__(self, gru: nn.GRU) -> None:
+        super().__init__()
+        self.hidden = gru.hidden_size
+        for name in ("weight_ih_l0", "weight_hh_l0"):
+            reset, update, new = getattr(gru, name).detach().chunk(3)
+            self.register_buffer(name, torch.cat([update, reset, new]).unsqueeze(0))  # ONNX orders the gates so
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        states = onnx_gru(x.transpose(0, 1), self.weight_ih_l0, self.weight_hh_l0, self.hidden)  # (L, 1, B, H)
+        return states.squeeze(1).transpose(0, 1), None
+
+
+@torch.library.custom_op("abaca::gru", mutates_args=())
+def onnx_gru(x: Tensor, weight: Tensor, recurrence: Tensor, hidden: int) -> Tensor:
+    """ONNX's GRU, `linear_before_reset`: x (L, B, D), weights (1, 3·H, …) → states (L, 1, B, H)."""
+    ours = []
+    for part in (weight, recurrence):
+        update, reset, new = part[0].chunk(3)
+        ours.append(torch.cat([reset, update, new]))
+    start = x.new_zeros(1, x.shape[1], hidden)
+    return torch.gru(x, start, ours, False, 1, 0.0, False, False, False)[0].unsqueeze(1)
+
+
+@onnx_gru.register_fake
+def _(x: Tensor, weight: Tensor, recurrence: Tensor, hidden: int) -> Tensor:
+    return x.new_empty(x.shape[0], 1, x.shape[1], hidden)
+
+
+def export_onnx(saved: Saved, window: int, path: Path, n: int = 100) -> None:
+    """Write a model as an ONNX file that answers with the best n items, and the JSON beside it."""
+    if saved.model.output.spec.base in ("repeatnet", "mos-mix"):
+        raise SpecError(f"{saved.output} cannot be exported; softmax and mos:K with any of their partitions can")
+    if n < 1:
+        raise SpecError(f"n must be at least 1, got {n}")
+    if path.suffix != ".onnx":
+        raise SpecError(f"{path}: the name of an ONNX file ends in .onnx")
+    _check_installed()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    n = min(n, saved.catalogue.size)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as draft:
+        _write_graph(saved.model, n, Path(draft) / path.name)
+        for file in sorted(Path(draft).iterdir(), reverse=True):  # weights that stand apart come first
+            put_in_place(file, path.parent / file.name)
+    document = {
+        "kind": "abaca export", "format": FORMAT, "encoder": saved.encoder, "output": saved.output, "window": window,
+        "n": n, "inputs": INPUTS, "outputs": OUTPUTS, **saved.catalogue.known().to_json(),
+    }  # fmt: skip
+    write_text(path.with_suffix(".json"), json.dumps(document, ensure_ascii=False) + "\n")
+
+
+def _write_graph(model: Model, n: int, path: Path) -> None:
+    from onnxscript import FLOAT, opset18
+
+    def translated(x: FLOAT, weight: FLOAT, recurrence: FLOAT, hidden: int) -> FLOAT:
+        states, _ = opset18.GRU(x, weight, recurrence, hidden_size=hidden, linear_before_reset=1)
+        return states
+
+    histories = torch.tensor([[0, 1 % model.catalogue, 0, 0, 0], [0, 0, -1, -1, -1], [0, -1, -1, -1, -1]])
+    dynamic: dict[str, dict[int, Any]] = {
+        name: {0: torch.export.Dim("batch"), 1: torch.export.Dim.DYNAMIC} for name in INPUTS
+    }
+    apart = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()) > APART
+    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(
+        logging.ERROR
+    )  # torchvision is not needed
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            Graph(model, n), (histories, histories[:, :4] * 0 - 1), path,
+            input_names=list(INPUTS), output_names=list(OUTPUTS), dynamic_shapes=dynamic, external_data=apart,
+            dynamo=True, verbose=False, custom_translation_table={torch.ops.abaca.gru.default: translated},
+        )  # fmt: skip
+
+
+def _check_installed() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ModelError(f"exporting needs {error.name}: pip install 'abaca[export]'") from error

@@ -1,0 +1,132 @@
+"""Indexes of an item table, by faiss: which items have the highest product with a query."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from abaca.checkpoint import IndexRecord
+from abaca.errors import ModelError
+
+KINDS = ("ivf", "hnsw", "flat")
+ITERATIONS = 6
+"""Of the k-means that makes the cells of `ivf`."""
+
+POINTS = 32
+"""Items per cell that k-means looks at."""
+
+LINKS, CONSTRUCTION = 32, 80
+"""hnsw: links of an item, and how widely they are looked for."""
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+
+class Index:
+    """Finds the items with the highest products: surely (`flat`), or most of them, much faster (`ivf`, `hnsw`).
+
+    `effort` is how many cells (ivf) or how many candidates (hnsw) a search looks at.
+    """
+
+    def __init__(self, native: Any, kind: str, effort: int) -> None:
+        self.native, self.kind, self.effort = native, kind, effort
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing is ever missed."""
+        return self.kind == "flat"
+
+    @property
+    def most(self) -> int:
+        """The highest effort that makes a difference."""
+        return 1 if self.exact else int(self.native.nlist if self.kind == "ivf" else self.native.ntotal)
+
+    def find(self, queries: Floats, count: int) -> Ints:
+        """The best items (N, count) for queries (N, D), best first; −1 where fewer were found."""
+        queries = np.ascontiguousarray(queries, dtype=np.float32)
+        faiss = load_faiss()
+        if self.kind == "flat":
+            parameters = None
+        elif self.kind == "ivf":
+            parameters = faiss.SearchParametersIVF(nprobe=self.effort)
+        else:
+            queries = np.pad(queries, ((0, 0), (0, 1)))
+            parameters = faiss.SearchParametersHNSW(efSearch=max(self.effort, count))
+        found: Ints = self.native.search(queries, count, params=parameters)[1]
+        return found
+
+    def write(self, path: Path) -> None:
+        """In faiss's own format: numbers, no code."""
+        load_faiss().write_index(self.native, str(path))
+
+    @classmethod
+    def read(cls, record: IndexRecord) -> "Index":
+        """The index of a model directory; its checksum was verified when the model was loaded."""
+        try:
+            native = load_faiss().read_index(str(record.path))
+        except RuntimeError as error:
+            raise ModelError(f"{record.path} cannot be read ({error}); make it again with `abaca index`") from error
+        return cls(native, record.kind, record.effort)
+
+
+def build(table: Floats, kind: str, seed: int = 0) -> Index:
+    """Index an item table (V, D); the effort is the least there is."""
+    table = np.ascontiguousarray(table, dtype=np.float32)
+    make = {"flat": _flat, "ivf": _ivf, "hnsw": _hnsw}[kind]
+    return Index(make(table, seed), kind, 1)
+
+
+def _flat(table: Floats, seed: int) -> Any:
+    native = load_faiss().IndexFlatIP(table.shape[1])
+    native.add(table)
+    return native
+
+
+def _ivf(table: Floats, seed: int) -> Any:
+    """Cells by distance, as k-means makes them; cells are looked up by product, as items are."""
+    faiss = load_faiss()
+    items, dim = table.shape
+    cells = cell_count(items)
+    means = faiss.Kmeans(
+        dim, cells, niter=ITERATIONS, seed=seed, min_points_per_centroid=1, max_points_per_centroid=POINTS
+    )
+    means.train(table)
+    quantizer = faiss.IndexFlatIP(dim)
+    quantizer.add(means.centroids)
+    native = faiss.IndexIVFFlat(quantizer, dim, cells, faiss.METRIC_INNER_PRODUCT)
+    native.is_trained = True
+    nearest = np.ascontiguousarray(means.index.search(table, 1)[1][:, 0])
+    numbers = np.arange(items, dtype=np.int64)  # named, since a pointer does not keep it alive
+    native.add_core(items, faiss.swig_ptr(table), faiss.swig_ptr(numbers), faiss.swig_ptr(nearest))
+    native.own_fields = True
+    quantizer.this.disown()
+    return native
+
+
+def cell_count(items: int) -> int:
+    """About 8 √V cells, a power of two, with 8 items each at least."""
+    return int(max(1, min(1 << round(np.log2(8 * items**0.5)), items // 8)))
+
+
+def _hnsw(table: Floats, seed: int) -> Any:
+    """One more dimension makes all items equally long, so that the nearest item has the highest product."""
+    faiss = load_faiss()
+    squares = np.square(table, dtype=np.float64).sum(axis=1)
+    rest = np.sqrt(squares.max() - squares).astype(np.float32)
+    native = faiss.IndexHNSWFlat(table.shape[1] + 1, LINKS, faiss.METRIC_L2)
+    native.hnsw.efConstruction = CONSTRUCTION
+    native.add(np.concatenate([table, rest[:, None]], axis=1))
+    return native
+
+
+def load_faiss() -> Any:
+    """The library, which only searching with an index needs."""
+    try:
+        import faiss
+    except ImportError as error:
+        raise ModelError(
+            "a search index needs faiss: pip install 'abaca[index]'; or search without it: "
+            "`abaca recommend --exact`, abaca.load(folder, exact=True)"
+        ) from error
+    return faiss
