@@ -4,7 +4,7 @@ PYTHON := $(VENV)/bin/python
 SETUP := $(VENV)/.installed
 THREADS ?= 2
 
-.PHONY: help setup demo test check bench docs wheel clean
+.PHONY: help setup demo serve test check bench docs wheel clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -20,6 +20,10 @@ $(SETUP): pyproject.toml constraints.txt $(wildcard setup.py)
 demo: $(SETUP)  ## the main job on real data, start to end
 	$(VENV)/bin/abaca demo
 
+serve: $(SETUP)  ## the page on the models that `make demo` trained
+	@test -d demo/cpr || { echo "there is no demo/cpr yet: make demo"; exit 2; }
+	$(VENV)/bin/abaca serve demo/cpr demo/softmax --examples demo/sequences
+
 test: $(SETUP)  ## all tests, the slow ones too
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(THREADS)
 
@@ -29,7 +33,7 @@ check: $(SETUP)  ## lint and types
 	$(VENV)/bin/mypy
 
 bench: $(SETUP)  ## how fast the loss is here
-	$(PYTHON) benchmarks/loss.py
+	$(VENV)/bin/abaca bench loss
 
 docs: $(SETUP)  ## check that the pages' links and code blocks are good
 	$(PYTHON) -m pytest tests/test_docs.py
