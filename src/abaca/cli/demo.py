@@ -73,7 +73,7 @@ def command(
     page = f"abaca serve {to / 'cpr'} {to / 'softmax'} --examples {to / 'sequences'}"
     for line in [*next_commands(str(to / "cpr"), sequences), page]:
         out.print(f"  {line}", markup=False, soft_wrap=True)
-    out.print("The last one shows both models side by side at http://127.0.0.1:8000", soft_wrap=True)
+    out.print("The last one, or `make serve`, shows both models side by side at http://127.0.0.1:8000", soft_wrap=True)
 
 
 @contextmanager
