@@ -17,9 +17,9 @@ LANES = 8
 """The native steps take so many values of a state at a time."""
 
 
-def run(gru: nn.GRU, inputs: Tensor) -> Tensor:
+def run(gru: nn.Module, inputs: Tensor) -> Tensor:
     """Inputs (B, L, D) → states (B, L, H)."""
-    if takes(gru, inputs):
+    if isinstance(gru, nn.GRU) and takes(gru, inputs):
         states: Tensor = _Steps.apply(inputs.transpose(0, 1), gru.weight_ih_l0, gru.weight_hh_l0)  # type: ignore[no-untyped-call]
         return states.transpose(0, 1)
     return gru(inputs)[0]  # type: ignore[no-any-return]
