@@ -31,7 +31,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     sequences = sequences_of(HISTORIES, tmp_path_factory.mktemp("report"))
     results = [evaluate(make().fit(sequences), sequences) for make in (Popularity, MostRecent)]
     return Findings(
-        source=dataclasses.replace(synthetic(10, 20, 8), citation="A <cite>", link="https://example.org/?a=1&b=2"),
+        source=dataclasses.replace(synthetic(10, 20, 8), citation="A <cite> & b"),
         sequences=sequences,
         curves=repeat_curves(sequences, fewest=1),
         results=results,
@@ -68,7 +68,7 @@ def test_the_page_is_well_formed_and_loads_nothing(found: Findings) -> None:
     assert tags.open == []
     names = {name for name, _ in tags.seen}
     assert not names & {"script", "img", "link", "iframe", "object", "i"}
-    assert [attrs["href"] for _, attrs in tags.seen if "href" in attrs] == ["https://example.org/?a=1&b=2"]
+    assert not any("href" in attrs for _, attrs in tags.seen)
     assert not any("src" in attrs for _, attrs in tags.seen)
     assert not re.search(r"url\((?!#)", report(found))
     assert "@import" not in report(found)
@@ -79,7 +79,7 @@ def test_every_name_is_escaped(found: Findings) -> None:
     assert "<script" not in page
     assert "&lt;script&gt;alert(&#x27;&amp;&quot;x&#x27;)&lt;/script&gt;" in page
     assert "&lt;i&gt;wanders" in page
-    assert "A &lt;cite&gt;" in page
+    assert "A &lt;cite&gt; &amp; b" in page
 
 
 def test_the_page_has_its_sections_figures_and_rows(found: Findings) -> None:

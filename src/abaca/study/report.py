@@ -100,10 +100,8 @@ def _lead(found: Findings) -> str:
 def _data(found: Findings) -> str:
     counts, source = found.sequences.manifest["counts"], found.source
     text = paragraph(source.title, "strong") + "".join(map(paragraph, source.paragraphs))
-    if source.citation and source.link:
-        text += (
-            f"<p class='note'>{escape(source.citation)} <a href='{escape(source.link)}'>{escape(source.link)}</a></p>"
-        )
+    if source.citation:
+        text += f"<p class='note'>{escape(source.citation)}</p>"
     facts = {
         f"{source.who}s": counts["users"],
         "items": found.sequences.catalogue.size,
