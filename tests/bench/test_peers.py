@@ -100,8 +100,8 @@ def test_training_for_some_time_makes_a_curve(small: Sequences) -> None:
     assert 0 < points[-1].value < 1
     curves = {"here": points, "there": points[:1]}
     drawn = figure("Learning", curves)
-    assert "here" in drawn
-    assert "there" in drawn
+    assert ">here<" in drawn
+    assert ">there<" in drawn
     assert table("Learning", curves).count("| here |") == len(points)
 
 
