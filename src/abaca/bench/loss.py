@@ -13,7 +13,7 @@ from abaca.bench.measure import Contender, Spent, timed
 from abaca.errors import SpecError
 from abaca.nn import native
 from abaca.nn.logits import Level, Logits, Overrides, cross_entropy
-from abaca.nn.outputs.history import Slots
+from abaca.nn.outputs import copies
 
 LAYERS: dict[str, tuple[bool, bool, tuple[int, ...]]] = {
     "softmax": (False, False, ()),
@@ -100,12 +100,11 @@ class Data:
         reach = self.positions.flatten() + 1
         if not copy:
             return Overrides(self.items[:, :0], owner, reach, self.table.new_empty(self.size.rows, 0))
-        slots = Slots.of(self.items, self.size.items)
-        values = self.f_C @ self.embedded.transpose(1, 2)  # (B, L, L)
-        if point:
-            total, count = slots.gather(self.f_P @ self.f_L.transpose(1, 2), self.positions)
-            values = values + total / count
-        return Overrides(slots.ids, owner, reach, values.flatten(0, 1))
+        offset = self.f_P.new_zeros(self.positions.shape)
+        pointer = copies.Pointer(self.f_L, self.f_P, offset) if point else None
+        windows = copies.Windows(self.items, self.positions, self.embedded, self.f_C, pointer)
+        ids, values = copies.logits(windows, self.size.items)  # (B, L), (B, L, L)
+        return Overrides(ids, owner, reach, values.flatten(0, 1))
 
 
 def fused(data: Data, copy: bool, point: bool, ks: tuple[int, ...]) -> None:

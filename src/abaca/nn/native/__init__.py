@@ -89,6 +89,39 @@ class QuestionStruct(ctypes.Structure):
     )
 
 
+class CopiesStruct(ctypes.Structure):
+    """`Copies` of `copies.c`."""
+
+    _fields_ = (
+        ("length", c_int64),
+        ("asked", c_int64),
+        ("dim", c_int64),
+        ("wide", c_int64),
+        ("items", c_void_p),
+        ("positions", c_void_p),
+        ("embedded", c_void_p),
+        ("copying", c_void_p),
+        ("read", c_void_p),
+        ("pointing", c_void_p),
+        ("offset", c_void_p),
+        ("home", c_void_p),
+        ("portable", c_int64),
+    )
+
+
+class CopiesGradientsStruct(ctypes.Structure):
+    """`CopiesGradients` of `copies.c`."""
+
+    _fields_ = (
+        ("values", c_void_p),
+        ("embedded", c_void_p),
+        ("copying", c_void_p),
+        ("read", c_void_p),
+        ("pointing", c_void_p),
+        ("offset", c_void_p),
+    )
+
+
 _LOSS = [POINTER(LogitsStruct), POINTER(LossStruct)]
 _RUNNING = [*_LOSS, POINTER(RunningStruct)]
 
@@ -107,6 +140,12 @@ SIGNATURES = {
     "abaca_answer_rows": (
         None,
         [POINTER(LogitsStruct), POINTER(QuestionStruct), c_int64, c_int64, c_void_p, c_int64, c_void_p],
+    ),
+    "abaca_copies_floats": (c_int64, [POINTER(CopiesStruct)]),
+    "abaca_copies": (None, [POINTER(CopiesStruct), *[c_int64] * 3, *[c_void_p] * 3]),
+    "abaca_copies_back": (
+        None,
+        [POINTER(CopiesStruct), POINTER(CopiesGradientsStruct), c_int64, c_int64, c_void_p],
     ),
     "abaca_gru_step": (None, [c_int64, c_int64, *[c_void_p] * 4, c_int64]),
     "abaca_gru_back": (None, [c_int64, c_int64, *[c_void_p] * 5, c_int64]),

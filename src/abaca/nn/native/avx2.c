@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #include <math.h>
 
-#define AVX2 __attribute__((target("avx2,fma,popcnt")))
+#define AVX2 __attribute__((target("avx2,fma,popcnt,bmi")))
 #define INLINE AVX2 static inline __attribute__((always_inline))
 
 /* max_ps and min_ps give their second operand where one is NaN: with the new value first, NaN is passed over. */
@@ -75,6 +75,7 @@ INLINE int64_t count_where(const float *values, int64_t n, float threshold, int 
     for (; i + 32 <= n; i += 32) {
         for (int u = 0; u < 4; u++) hits[u] = _mm256_sub_epi32(hits[u], minus_one_where(values + i + 8 * u, at, less));
     }
+    for (; i + 8 <= n; i += 8) hits[0] = _mm256_sub_epi32(hits[0], minus_one_where(values + i, at, less));
     int32_t lanes[8];
     __m256i sum = _mm256_add_epi32(_mm256_add_epi32(hits[0], hits[1]), _mm256_add_epi32(hits[2], hits[3]));
     _mm256_storeu_si256((__m256i *)lanes, sum);
@@ -109,21 +110,30 @@ INLINE unsigned reaching(const float *values, __m256 at) {
 }
 
 /* Without a branch for each vector: eight places are written, as many count as are set. */
-INLINE int64_t take(unsigned mask, int64_t start, int32_t *places, int64_t total) {
+INLINE int64_t take(uint64_t mask, int64_t start, int32_t *places, int64_t total) {
     __m256i eight = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)&PLACES[mask]));
     _mm256_storeu_si256((__m256i *)(places + total), _mm256_add_epi32(eight, _mm256_set1_epi32((int32_t)start)));
-    return total + __builtin_popcount(mask);
+    return total + __builtin_popcount((unsigned)mask);
 }
 
+#define FEW 4
+
+/* Few are taken one by one, whether they are there or not: a wrong guess of a branch costs more. */
 AVX2 static int64_t collect(const float *values, int64_t n, float threshold, int32_t *places) {
     __m256 at = _mm256_set1_ps(threshold);
     int64_t i = 0, total = 0;
     for (; i + 64 <= n; i += 64) {
-        unsigned masks[8], any = 0;
-        for (int u = 0; u < 8; u++) any |= masks[u] = reaching(values + i + 8 * u, at);
-        if (!any) continue;
-        for (int u = 0; u < 8; u++) total = take(masks[u], i + 8 * u, places, total);
+        uint64_t all = 0;
+        for (int u = 0; u < 8; u++) all |= (uint64_t)reaching(values + i + 8 * u, at) << 8 * u;
+        int64_t count = __builtin_popcountll(all);
+        if (count <= FEW) {
+            for (int u = 0; u < FEW; u++, all &= all - 1) places[total + u] = (int32_t)(i + (int64_t)_tzcnt_u64(all));
+            total += count;
+        } else {
+            for (int u = 0; u < 8; u++) total = take(all >> 8 * u & 255, i + 8 * u, places, total);
+        }
     }
+    for (; i + 8 <= n; i += 8) total = take(reaching(values + i, at), i, places, total);
     for (; i < n; i++) {
         if (values[i] >= threshold) places[total++] = (int32_t)i;
     }
@@ -214,15 +224,19 @@ INLINE void expect(const float *table, int64_t dim, const int32_t *items, int64_
 
 #define AHEAD 12 /* items */
 
+INLINE const float *row_of(const float *table, int64_t dim, const int32_t *items, int64_t i) {
+    return table + (items ? items[i] : i) * dim;
+}
+
 /* Four items at a time; past the end the last one is done again. */
-AVX2 static void dots(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *query,
-                      float *products) {
+INLINE void dots_of(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *query,
+                    float *products) {
     int64_t whole = dim & ~(int64_t)7;
-    expect(table, dim, items, 0, n < AHEAD ? n : AHEAD);
+    if (items) expect(table, dim, items, 0, n < AHEAD ? n : AHEAD);
     for (int64_t i = 0; i < n; i += 4) {
-        expect(table, dim, items, i + AHEAD < n ? i + AHEAD : n, i + AHEAD + 4 < n ? i + AHEAD + 4 : n);
+        if (items) expect(table, dim, items, i + AHEAD < n ? i + AHEAD : n, i + AHEAD + 4 < n ? i + AHEAD + 4 : n);
         const float *row[4];
-        for (int u = 0; u < 4; u++) row[u] = table + items[i + u < n ? i + u : n - 1] * dim;
+        for (int u = 0; u < 4; u++) row[u] = row_of(table, dim, items, i + u < n ? i + u : n - 1);
         __m256 sums[4];
         for (int u = 0; u < 4; u++) sums[u] = _mm256_setzero_ps();
         for (int64_t j = 0; j < whole; j += 8) {
@@ -238,13 +252,20 @@ AVX2 static void dots(const float *table, int64_t dim, const int32_t *items, int
     }
 }
 
+AVX2 static void dots(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *query,
+                      float *products) {
+    if (items) dots_of(table, dim, items, n, query, products);
+    else dots_of(table, dim, NULL, n, query, products);
+}
+
 /* `eights` times 8 dimensions of all items: their sums stay in registers. */
 INLINE void weigh_part(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares, float *sum,
                        int eights) {
     __m256 sums[8];
     for (int u = 0; u < eights; u++) sums[u] = _mm256_loadu_ps(sum + 8 * u);
     for (int64_t i = 0; i < n; i++) {
-        const float *row = table + items[i] * dim;
+        const float *row = row_of(table, dim, items, i);
+        __asm__("" : "+r"(row)); /* one address for all loads, not one for each */
         __m256 share = _mm256_set1_ps(shares[i]);
         for (int u = 0; u < eights; u++) sums[u] = _mm256_fmadd_ps(share, _mm256_loadu_ps(row + 8 * u), sums[u]);
     }
@@ -257,7 +278,7 @@ AVX2 static void weigh(const float *table, int64_t dim, const int32_t *items, in
     for (; first + 64 <= dim; first += 64) weigh_part(table + first, dim, items, n, shares, sum + first, 8);
     for (; first + 8 <= dim; first += 8) weigh_part(table + first, dim, items, n, shares, sum + first, 1);
     for (int64_t i = 0; i < n && first < dim; i++) {
-        for (int64_t j = first; j < dim; j++) sum[j] += shares[i] * table[items[i] * dim + j];
+        for (int64_t j = first; j < dim; j++) sum[j] += shares[i] * row_of(table, dim, items, i)[j];
     }
 }
 

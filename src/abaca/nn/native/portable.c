@@ -79,7 +79,7 @@ static double make_exp(float *values, int64_t n, float shift) {
 static void dots(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *query,
                  float *products) {
     for (int64_t i = 0; i < n; i++) {
-        const float *row = table + items[i] * dim;
+        const float *row = table + (items ? items[i] : i) * dim;
         float product = 0;
         for (int64_t j = 0; j < dim; j++) product += row[j] * query[j];
         products[i] = product;
@@ -88,7 +88,7 @@ static void dots(const float *table, int64_t dim, const int32_t *items, int64_t 
 
 static void weigh(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares, float *sum) {
     for (int64_t i = 0; i < n; i++) {
-        const float *row = table + items[i] * dim;
+        const float *row = table + (items ? items[i] : i) * dim;
         for (int64_t j = 0; j < dim; j++) sum[j] += shares[i] * row[j];
     }
 }

@@ -30,10 +30,10 @@ typedef struct {
     /* The same; each value becomes exp(value − shift). */
     double (*make_exp)(float *values, int64_t n, float shift);
 
-    /* products[i] = query · table[items[i]]. */
+    /* products[i] = query · table[items[i]]; without items, of the first n rows, which are near. */
     void (*dots)(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *query, float *products);
 
-    /* sum += Σ_i shares[i] · table[items[i]]. */
+    /* sum += Σ_i shares[i] · table[items[i]]; without items as before. */
     void (*weigh)(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares, float *sum);
 
     /* A step of a GRU for the n values of a state; n divides by 8. `reset`, `update` and `fresh` come with what the
@@ -64,7 +64,7 @@ typedef struct {
 /* Floats are added up over so many values at most, then in double. */
 #define SUM_BLOCK 1024
 
-#if (defined(__GNUC__) || defined(__clang__)) && (defined(__x86_64__) || defined(__i386__))
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
 #define ABACA_AVX2 1
 #else
 #define ABACA_AVX2 0

@@ -10,7 +10,8 @@
 
 const Primitives *abaca_primitives(int64_t portable) {
 #if ABACA_AVX2
-    if (!portable && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &abaca_avx2;
+    int fits = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi");
+    if (!portable && fits) return &abaca_avx2;
 #endif
     (void)portable;
     return &abaca_portable;

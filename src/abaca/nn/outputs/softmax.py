@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from abaca.nn.logits import Level, Logits, Overrides, cross_entropy
+from abaca.nn.outputs import copies
 from abaca.nn.outputs.encoded import Encoded
 from abaca.nn.outputs.history import Slots
 from abaca.nn.outputs.mix import LastState, Mi
@@ -51,9 +52,8 @@ class Softmax(nn.Module):
         levels = tuple(Level(k, encoded.rows(f)) for (k, _), f in zip(descending, rescored, strict=False))
         if self.copy is None:
             return Logits(base, encoded.table, levels, nothing(encoded, base))
-        slots = Slots.of(encoded.items, encoded.table.shape[0])
-        values = encoded.rows(self.copy(encoded, slots, q, rescored[len(levels) :]))  # (N, L)
-        overrides = Overrides(slots.ids, encoded.owner, encoded.reach, values)
+        ids, values = self.copy(encoded, q, rescored[len(levels) :])
+        overrides = Overrides(ids, encoded.owner, encoded.reach, encoded.rows(values))
         return Logits(base, encoded.table, levels, overrides)
 
 
@@ -80,15 +80,17 @@ class Copy(nn.Module):
         """The projections that read the query where a prediction is made: f_C, with P f_P too."""
         return [self.f_C] if self.f_P is None else [self.f_C, self.f_P]
 
-    def forward(self, encoded: Encoded, slots: Slots, q: Tensor, projected: Sequence[Tensor]) -> Tensor:
-        """Queries of all positions (B, L, Q) and what `readers` made of those asked for (B, T, D) → (B, T, L)."""
-        copied, *pointing = projected
-        values: Tensor = copied @ encoded.embedded.transpose(1, 2)  # (B, T, L)
-        if self.f_L is None:
-            return values
-        pointed = pointing[0] @ self.f_L(q).transpose(1, 2)  # (B, T, L)
-        total, count = slots.gather(pointed, encoded.positions)
-        return values + total / count
+    def forward(self, encoded: Encoded, q: Tensor, projected: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Queries of all positions (B, L, Q) and what `readers` made of those asked for (B, T, D).
+
+        Returns items in their slots (B, L), V elsewhere, and their logits (B, T, L).
+        """
+        copying, *pointing = projected
+        pointer = None
+        if self.f_L is not None:
+            pointer = copies.Pointer(q, pointing[0] @ self.f_L.weight, pointing[0] @ self.f_L.bias)
+        windows = copies.Windows(encoded.items, encoded.positions, encoded.embedded, copying, pointer)
+        return copies.logits(windows, encoded.table.shape[0])
 
 
 def nothing(encoded: Encoded, like: Tensor) -> Overrides:
