@@ -103,6 +103,18 @@ def test_filters_run_until_nothing_changes(tmp_path: Path) -> None:
     assert sequences.manifest["counts"]["dropped"] == {"min-user": 2, "min-item": 1}
 
 
+def test_single_precision_orders_as_recbole_does(tmp_path: Path) -> None:
+    """Steps of 64 s from 2^29 on, the nearest one, file order within."""
+    start = 978_300_800  # a multiple of 64
+    rows = [("a", item, start + second) for item, second in (("w", 31), ("x", 90), ("y", 0), ("z", 33), ("v", -33))]
+    exact = prepared(tmp_path / "exact", rows, PrepareOptions(min_user=1))
+    assert histories(exact)["a"] == list("vywzx")
+    single = prepared(tmp_path / "single", rows, PrepareOptions(min_user=1, time_precision="single"))
+    assert histories(single)["a"] == list("vwyxz")
+    by_numpy = sorted(rows, key=lambda row: np.float32(row[2]))
+    assert histories(single)["a"] == [row[1] for row in by_numpy]
+
+
 def test_consecutive_duplicates_also_those_that_a_filter_makes(tmp_path: Path) -> None:
     rows = [("a", item, time) for time, item in enumerate("xxyxzxx")] + [("b", "z", 1)]
     options = PrepareOptions(min_user=1, drop_consecutive=True)
@@ -169,7 +181,7 @@ def test_a_log_can_be_prepared_again_and_steps_are_told(tmp_path: Path) -> None:
 def test_every_option_makes_a_difference(tmp_path: Path) -> None:
     items = "xxyzxyzx"
     rows = [
-        (user, items[(place + user) % 8], place + user / 8, "buy" if place % 3 else "view")
+        (user, items[(place + user) % 8], place + user / 10, "buy" if place % 3 else "view")
         for user in range(6)
         for place in range(3 + user)
     ]
@@ -182,6 +194,7 @@ def test_every_option_makes_a_difference(tmp_path: Path) -> None:
         "since": (KEEP_ALL, 2),
         "until": (KEEP_ALL, 3),
         "events": (KEEP_ALL, ("buy",)),
+        "time_precision": (KEEP_ALL, "single"),
         "split": (KEEP_ALL, "time"),
         "valid_from": (timed, 2.0),
         "test_from": (timed, "95%"),
@@ -200,6 +213,7 @@ def test_every_option_makes_a_difference(tmp_path: Path) -> None:
     [
         ({"min_user": 0}, "at least 1"),
         ({"split": "random"}, "leave-one-out or time"),
+        ({"time_precision": "double"}, "exact or single"),
         ({"target": "middle", "split": "time"}, "last, first or all"),
         ({"valid_from": 3}, "belong to `split='time'`"),
         ({"split": "time", "test_from": "100%"}, "between 0% and 100%"),

@@ -20,6 +20,13 @@ Until = Annotated[str | None, typer.Option("--until", help="Keep interactions be
 Events = Annotated[
     list[str] | None, typer.Option("--events", help="Keep these values of the event column; repeatable.")
 ]
+TimePrecision = Annotated[
+    str,
+    typer.Option(
+        "--time-precision",
+        help="exact, or single: order as RecBole does, which keeps times as 32-bit numbers (steps of 64 s and more).",
+    ),
+]
 Split = Annotated[
     str,
     typer.Option(
@@ -52,6 +59,7 @@ def command(
     since: Since = None,
     until: Until = None,
     events: Events = None,
+    time_precision: TimePrecision = "exact",
     split: Split = "leave-one-out",
     valid_from: ValidFrom = None,
     test_from: TestFrom = None,
@@ -67,8 +75,8 @@ def command(
     options = prepare_options(
         {
             "min_user": min_user, "min_item": min_item, "drop_consecutive": drop_consecutive, "since": since,
-            "until": until, "events": events, "split": split, "valid_from": valid_from, "test_from": test_from,
-            "target": target,
+            "until": until, "events": events, "time_precision": time_precision, "split": split,
+            "valid_from": valid_from, "test_from": test_from, "target": target,
         }
     )  # fmt: skip
     source = open_log(log, {"user": user, "item": item, "time": time, "event": event}, on_bad_row)

@@ -22,9 +22,12 @@ def code_ids(store: Store) -> None:
 
 
 def keep_events_and_times(
-    log: Log, events: Sequence[str] | None, since: float | str | None, until: float | str | None
+    log: Log, events: Sequence[str] | None, since: float | str | None, until: float | str | None, *, single: bool
 ) -> Dropped:
-    """Make `kept(row, user, item, time)`, in codes, of the interactions of these events with since ≤ time < until."""
+    """Make `kept(row, user, item, time)`, in codes, of the interactions of these events with since ≤ time < until.
+
+    What is kept of a time is all of it, or what a number of single precision can hold.
+    """
     if events is not None and not log.has_event:
         raise SpecError("`events` needs a column that says what an interaction is; pass `event=COLUMN`")
     if not log.has_time and not (since is None and until is None):
@@ -37,9 +40,10 @@ def keep_events_and_times(
     bounds += [] if until is None else [f'"time" < {number(parse_time(store, until, "`until`"))}']
     in_range = " AND ".join(bounds) or "true"
     code_ids(store)
+    time = '"time"::FLOAT::DOUBLE' if single else '"time"'
     store.replace(
         "kept",
-        'SELECT "row", u.code AS "user", i.code AS item, "time" FROM log '
+        f'SELECT "row", u.code AS "user", i.code AS item, {time} AS "time" FROM log '
         'JOIN user_codes u ON u.id = log."user" JOIN item_codes i ON i.id = log.item '
         f"WHERE {is_event} AND {in_range}",
     )

@@ -43,6 +43,10 @@ class PrepareOptions:
     events: tuple[str, ...] | None = None
     """Keep interactions whose event column has one of these values."""
 
+    time_precision: Literal["exact", "single"] = "exact"
+    """Order by the times as they are, or, as RecBole and so the paper do, by what single precision holds of them:
+    seconds since 1970 then count in steps of 64 or 128; within a step interactions stand as they do in the file."""
+
     split: Literal["leave-one-out", "time"] = "leave-one-out"
     """Hold out the last two interactions of each user, or what happens after two moments."""
 
@@ -65,6 +69,8 @@ class PrepareOptions:
             object.__setattr__(self, name, least)
         if self.split not in ("leave-one-out", "time"):
             raise SpecError(f"`split` {self.split!r} is not known; it is leave-one-out or time")
+        if self.time_precision not in ("exact", "single"):
+            raise SpecError(f"`time_precision` {self.time_precision!r} is not known; it is exact or single")
         if self.target not in ("last", "first", "all"):
             raise SpecError(f"`target` {self.target!r} is not known; it is last, first or all")
         by_time = (self.valid_from, self.test_from, self.target) != (None, None, "last")
@@ -113,7 +119,10 @@ def prepare(
 
 def _filter(log: Log, options: PrepareOptions, tell: Progress) -> Dropped:
     tell(f"filtering {log.rows:,} interactions")
-    dropped = keep_events_and_times(log, options.events, options.since, options.until)
+    single = options.time_precision == "single"
+    if single and not log.has_time:
+        raise SpecError("`time_precision` needs times, and the log has none; pass `time=COLUMN`")
+    dropped = keep_events_and_times(log, options.events, options.since, options.until, single=single)
     frequent = keep_frequent(log.store, options.min_user, options.min_item, drop_consecutive=options.drop_consecutive)
     dropped.update(frequent)
     if not log.store.value("SELECT count(*) FROM kept"):
