@@ -6,8 +6,8 @@ from setuptools import Extension, setup  # type: ignore[import-untyped]
 from setuptools.command.build_ext import build_ext  # type: ignore[import-untyped]
 
 NATIVE = "src/abaca/nn/native"
-SOURCES = ("rowpass.c", "itemtiles.c", "ranking.c", "copies.c", "gru.c", "topk.c", "portable.c", "avx2.c")
-HEADERS = ("rowpass.h", "topk.h", "primitives.h")
+SOURCES = ("rowpass.c", "itemtiles.c", "ranking.c", "attention.c", "copies.c", "dropout.c", "gru.c", "topk.c", "portable.c", "avx2.c")
+HEADERS = ("rowpass.h", "topk.h", "primitives.h", "dropout.h")
 
 
 class BuildLibrary(build_ext):  # type: ignore[misc]

@@ -5,14 +5,14 @@ import torch
 from torch import Tensor
 
 from abaca.nn import native
-from abaca.nn.outputs import copies
+from abaca.nn.outputs.copies import Pointer, Windows, history_logits
 from abaca.nn.outputs.history import Slots
 
 EMPTY = 40
 TOLERANCE = 1e-5
 
 
-def windows(items: Tensor, asked: int, dim: int, wide: int) -> copies.Windows:
+def windows(items: Tensor, asked: int, dim: int, wide: int) -> Windows:
     generator = torch.Generator().manual_seed(1)
     batch, length = items.shape
 
@@ -21,9 +21,9 @@ def windows(items: Tensor, asked: int, dim: int, wide: int) -> copies.Windows:
 
     positions = torch.randint(-1, length, (batch, asked), generator=generator)
     positions[0, 0], positions[-1, -1] = -1, length - 1
-    pointer = copies.Pointer(normal(batch, length, wide), normal(batch, asked, wide), normal(batch, asked))
+    pointer = Pointer(normal(batch, length, wide), normal(batch, asked, wide), normal(batch, asked))
     parts = normal(batch, length, dim), normal(batch, asked, dim)
-    return copies.Windows(items, positions, *parts, pointer if wide else None)
+    return Windows(items, positions, *parts, pointer if wide else None)
 
 
 def histories(kind: str) -> Tensor:
@@ -36,21 +36,21 @@ def histories(kind: str) -> Tensor:
     return items
 
 
-def solve(asked: copies.Windows, weights: Tensor) -> list[Tensor]:
+def solve(asked: Windows, weights: Tensor) -> list[Tensor]:
     """Slots, logits that are seen, gradients."""
     inputs = [asked.embedded, asked.copying, *(asked.pointer or ())]
-    ids, values = copies.logits(asked, EMPTY)
+    ids, values = history_logits(asked, EMPTY)
     seen = (torch.arange(ids.shape[1]) <= asked.positions.unsqueeze(2)) & (ids < EMPTY).unsqueeze(1)
     logits = values.where(seen, 0)
     return [ids, logits.detach(), *torch.autograd.grad((logits * weights.to(logits.dtype)).sum(), inputs)]
 
 
-def in_doubles(asked: copies.Windows) -> copies.Windows:
+def in_doubles(asked: Windows) -> Windows:
     def double(tensor: Tensor) -> Tensor:
         return tensor.detach().double().requires_grad_()
 
-    pointer = None if asked.pointer is None else copies.Pointer(*map(double, asked.pointer))
-    return copies.Windows(asked.items, asked.positions, double(asked.embedded), double(asked.copying), pointer)
+    pointer = None if asked.pointer is None else Pointer(*map(double, asked.pointer))
+    return Windows(asked.items, asked.positions, double(asked.embedded), double(asked.copying), pointer)
 
 
 @pytest.mark.parametrize("kind", ["nothing repeats", "some repeats", "much repeats", "padded"])
@@ -61,7 +61,6 @@ def test_equals_plain_torch(kind: str, dim: int, wide: int, threads: int) -> Non
     items = histories(kind)
     assert (Slots.of(items, EMPTY).same is None) == (kind == "nothing repeats")
     asked, weights = windows(items, 7, dim, wide), torch.randn(6, 7, 13)
-    assert copies.takes(asked)
     got, expected = solve(asked, weights), solve(in_doubles(asked), weights)
     assert len(got) == len(expected) == (7 if wide else 4)
     for a, b in zip(got, expected, strict=True):
@@ -71,14 +70,12 @@ def test_equals_plain_torch(kind: str, dim: int, wide: int, threads: int) -> Non
 
 def test_torch_does_what_the_native_form_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = windows(histories("padded"), 2, 8, 8)
-    assert not copies.takes(in_doubles(asked))
     monkeypatch.setenv(native.SWITCH, "0")
-    assert not copies.takes(asked)
-    assert copies.logits(asked, EMPTY)[1].shape == (6, 2, 13)
+    assert history_logits(asked, EMPTY)[1].shape == (6, 2, 13)
 
 
 def test_can_be_gone_back_twice() -> None:
     asked = windows(histories("some repeats"), 2, 8, 8)
-    total = copies.logits(asked, EMPTY)[1].sum()
+    total = history_logits(asked, EMPTY)[1].sum()
     first, second = (torch.autograd.grad(total, asked.copying, retain_graph=True)[0] for _ in range(2))
     assert torch.equal(first, second)

@@ -13,7 +13,7 @@ from abaca.bench.measure import Contender, Spent, timed
 from abaca.errors import SpecError
 from abaca.nn import native
 from abaca.nn.logits import Level, Logits, Overrides, cross_entropy
-from abaca.nn.outputs import copies
+from abaca.nn.outputs.copies import Pointer, Windows, history_logits
 
 LAYERS: dict[str, tuple[bool, bool, tuple[int, ...]]] = {
     "softmax": (False, False, ()),
@@ -101,9 +101,9 @@ class Data:
         if not copy:
             return Overrides(self.items[:, :0], owner, reach, self.table.new_empty(self.size.rows, 0))
         offset = self.f_P.new_zeros(self.positions.shape)
-        pointer = copies.Pointer(self.f_L, self.f_P, offset) if point else None
-        windows = copies.Windows(self.items, self.positions, self.embedded, self.f_C, pointer)
-        ids, values = copies.logits(windows, self.size.items)  # (B, L), (B, L, L)
+        pointer = Pointer(self.f_L, self.f_P, offset) if point else None
+        windows = Windows(self.items, self.positions, self.embedded, self.f_C, pointer)
+        ids, values = history_logits(windows, self.size.items)  # (B, L), (B, L, L)
         return Overrides(ids, owner, reach, values.flatten(0, 1))
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from abaca.nn import itemtiles, native
-from abaca.nn.frame import Frame, Loss, in_parallel, library, within
+from abaca.nn.frame import Frame, Loss, can_read, in_parallel, library, within
 
 if TYPE_CHECKING:
     from abaca.nn.logits import Logits, Question
@@ -36,8 +36,7 @@ ALIGNED = 16
 def takes(logits: "Logits") -> bool:
     """Whether the native form can do these logits: one base query, float32, on the CPU, and a library to call."""
     tensors = (logits.queries, logits.table, logits.overrides.values, *(level.query for level in logits.levels))
-    fits = all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
-    return fits and logits.queries.shape[1] == 1 and logits.catalogue < 1 << 31 and native.mode() is not None
+    return can_read(*tensors) and logits.queries.shape[1] == 1 and logits.catalogue < 1 << 31
 
 
 def tile_memory(height: int, catalogue: int) -> Tensor:

@@ -64,6 +64,12 @@ class Loss:
             self.struct.grad_queries = pointers(self.levels)
 
 
+def can_read(*tensors: Tensor) -> bool:
+    """Whether the library can work on these: float32, on the CPU, nobody traces, and there is a library to call."""
+    fits = all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
+    return fits and not torch.compiler.is_compiling() and native.mode() is not None
+
+
 def in_parallel(workers: int, work: Callable[[int], None]) -> None:
     """Call `work(0)` … `work(workers − 1)`, each in a thread of its own in which torch uses no further threads."""
     if workers == 1 and torch.get_num_threads() == 1:
@@ -88,6 +94,18 @@ def in_parallel(workers: int, work: Callable[[int], None]) -> None:
     if failures:
         raise failures[0]
     return None
+
+
+def shared_out(windows: int, floats: int, work: Callable[[int, int, Tensor], None]) -> None:
+    """Let as many workers as torch has threads do some of the windows each: the first, how many, memory of its own."""
+    workers = max(1, min(torch.get_num_threads(), windows))
+    size = -(-windows // workers)
+
+    def part(worker: int) -> None:
+        first = worker * size
+        work(first, max(0, min(size, windows - first)), torch.empty(floats))
+
+    in_parallel(workers, part)
 
 
 def library() -> ctypes.CDLL:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from abaca.nn import native
+from abaca.nn.frame import can_read
 
 LANES = 8
 """The native steps take so many values of a state at a time."""
@@ -27,8 +28,7 @@ def run(gru: nn.Module, inputs: Tensor) -> Tensor:
 
 def takes(gru: nn.GRU, inputs: Tensor) -> bool:
     """Whether the native steps can do it: float32, on the CPU, states of whole lanes, and a library to call."""
-    fits = inputs.dtype == torch.float32 and inputs.device.type == "cpu" and inputs.numel() > 0
-    return fits and gru.hidden_size % LANES == 0 and native.mode() is not None
+    return can_read(inputs) and inputs.numel() > 0 and gru.hidden_size % LANES == 0
 
 
 class _Steps(torch.autograd.Function):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from abaca.nn import gru
+from abaca.nn.dropout import Dropout
 from abaca.nn.encoders.checks import check_shares, check_sizes
 
 
@@ -31,7 +32,7 @@ class GRU4Rec(nn.Module):
 
     def __init__(self, options: GRU4RecOptions) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(options.dropout)
+        self.dropout = Dropout(options.dropout)
         self.gru = nn.GRU(options.dim, options.hidden, bias=False, batch_first=True)
         self.dense = nn.Linear(options.hidden, options.dim)
 

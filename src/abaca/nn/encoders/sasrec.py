@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from abaca.errors import SpecError
+from abaca.nn.attention import attend
+from abaca.nn.dropout import Dropout
 from abaca.nn.encoders.checks import check_shares, check_sizes
 
 
@@ -44,7 +46,7 @@ class SASRec(nn.Module):
         self.layers = options.blocks
         self.position = nn.Embedding(options.window, options.dim)
         self.norm = nn.LayerNorm(options.dim, eps=1e-12)
-        self.dropout = nn.Dropout(options.dropout)
+        self.dropout = Dropout(options.dropout)
         self.blocks = nn.ModuleList(Block(options) for _ in range(options.blocks))
 
     def forward(self, embedded: Tensor) -> Tensor:
@@ -84,7 +86,7 @@ class Block(nn.Module):
         self.widen = nn.Linear(dim, options.inner)
         self.narrow = nn.Linear(options.inner, dim)
         self.inner_norm = nn.LayerNorm(dim, eps=1e-12)
-        self.dropout = nn.Dropout(options.dropout)
+        self.dropout = Dropout(options.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.attention_norm(x + self.dropout(self.attend(x)))
@@ -92,8 +94,5 @@ class Block(nn.Module):
 
     def attend(self, x: Tensor) -> Tensor:
         """Each position looks at itself and what stands before it."""
-        heads = self.query_key_value(x).unflatten(2, (3, self.heads, -1)).transpose(1, 3)  # (B, heads, 3, L, D/heads)
-        query, key, value = heads.unbind(dim=2)
-        dropout = self.attention_dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
-        return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        dropped = self.attention_dropout if self.training else 0.0
+        return self.out(attend(self.query_key_value(x), self.heads, dropped))  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ import functools
 import importlib.machinery
 import os
 from collections.abc import Callable
-from ctypes import POINTER, c_double, c_float, c_int64, c_void_p
+from ctypes import POINTER, c_double, c_float, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, Literal
 
@@ -89,6 +89,26 @@ class QuestionStruct(ctypes.Structure):
     )
 
 
+class DropoutStruct(ctypes.Structure):
+    """`Dropout` of `dropout.h`."""
+
+    _fields_ = (("seed", c_uint64), ("dropped", c_int64), ("scale", c_float))
+
+
+class AttentionStruct(ctypes.Structure):
+    """`Attention` of `attention.c`."""
+
+    _fields_ = (
+        ("length", c_int64),
+        ("heads", c_int64),
+        ("dim", c_int64),
+        ("packed", c_void_p),
+        ("weights", c_void_p),
+        ("dropout", DropoutStruct),
+        ("portable", c_int64),
+    )
+
+
 class CopiesStruct(ctypes.Structure):
     """`Copies` of `copies.c`."""
 
@@ -147,6 +167,10 @@ SIGNATURES = {
         None,
         [POINTER(CopiesStruct), POINTER(CopiesGradientsStruct), c_int64, c_int64, c_void_p],
     ),
+    "abaca_dropout": (None, [c_void_p, c_void_p, c_int64, POINTER(DropoutStruct), c_int64]),
+    "abaca_attention_floats": (c_int64, [POINTER(AttentionStruct)]),
+    "abaca_attend": (None, [POINTER(AttentionStruct), c_int64, c_int64, c_void_p, c_void_p]),
+    "abaca_attend_back": (None, [POINTER(AttentionStruct), c_int64, c_int64, c_void_p, c_void_p, c_void_p]),
     "abaca_gru_step": (None, [c_int64, c_int64, *[c_void_p] * 4, c_int64]),
     "abaca_gru_back": (None, [c_int64, c_int64, *[c_void_p] * 5, c_int64]),
     "abaca_top_k": (c_int64, [c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_void_p]),

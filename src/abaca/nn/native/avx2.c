@@ -276,10 +276,15 @@ AVX2 static void weigh(const float *table, int64_t dim, const int32_t *items, in
                        float *sum) {
     int64_t first = 0;
     for (; first + 64 <= dim; first += 64) weigh_part(table + first, dim, items, n, shares, sum + first, 8);
+    for (; first + 32 <= dim; first += 32) weigh_part(table + first, dim, items, n, shares, sum + first, 4);
     for (; first + 8 <= dim; first += 8) weigh_part(table + first, dim, items, n, shares, sum + first, 1);
     for (int64_t i = 0; i < n && first < dim; i++) {
         for (int64_t j = first; j < dim; j++) sum[j] += shares[i] * row_of(table, dim, items, i)[j];
     }
+}
+
+AVX2 static void drop(const float *values, float *kept, int64_t n, uint32_t first, const Dropout *dropout) {
+    abaca_drop(values, kept, n, first, dropout);
 }
 
 /* exp(−|x|), from which sigmoid and tanh follow without overflow. */
@@ -342,7 +347,7 @@ AVX2 static void gru_back(int64_t n, float *reset, float *update, float *fresh, 
 }
 
 const Primitives abaca_avx2 = {
-    fold, range, count, below, collect, sum_exp, make_exp, dots, weigh, gru_step, gru_back,
+    fold, range, count, below, collect, sum_exp, make_exp, dots, weigh, drop, gru_step, gru_back,
 };
 #else
 typedef int abaca_no_avx2; /* a file may not be empty */

@@ -93,6 +93,10 @@ static void weigh(const float *table, int64_t dim, const int32_t *items, int64_t
     }
 }
 
+static void drop(const float *values, float *kept, int64_t n, uint32_t first, const Dropout *dropout) {
+    abaca_drop(values, kept, n, first, dropout);
+}
+
 static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 static void gru_step(int64_t n, float *reset, float *update, float *fresh, const float *heard, const float *before,
@@ -118,5 +122,5 @@ static void gru_back(int64_t n, float *reset, float *update, float *fresh, float
 }
 
 const Primitives abaca_portable = {
-    fold, range, count, below, collect, sum_exp, make_exp, dots, weigh, gru_step, gru_back,
+    fold, range, count, below, collect, sum_exp, make_exp, dots, weigh, drop, gru_step, gru_back,
 };

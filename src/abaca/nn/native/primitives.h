@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "dropout.h"
+
 typedef struct {
     /* groups[j] = the highest of values[j], values[j + width], …; width divides by 8, n ≥ width. NaN is passed over. */
     void (*fold)(const float *values, int64_t n, float *groups, int64_t width);
@@ -35,6 +37,9 @@ typedef struct {
 
     /* sum += Σ_i shares[i] · table[items[i]]; without items as before. */
     void (*weigh)(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares, float *sum);
+
+    /* As `abaca_drop`; both may be the same array. */
+    void (*drop)(const float *values, float *kept, int64_t n, uint32_t first, const Dropout *dropout);
 
     /* A step of a GRU for the n values of a state; n divides by 8. `reset`, `update` and `fresh` come with what the
      * input says and leave with the gates r, z and the candidate; `heard` holds three times n values, what the state

@@ -4,7 +4,7 @@ The plain form is torch's batched products; the native one walks a window's plac
 neither a mask nor a table of which places hold the same item. Slots that a row does not see hold no meaning.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from abaca.nn import native
-from abaca.nn.frame import in_parallel
+from abaca.nn.frame import can_read, shared_out
 from abaca.nn.outputs.history import Slots
 
 
@@ -34,9 +34,9 @@ class Windows(NamedTuple):
     pointer: Pointer | None
 
 
-def logits(windows: Windows, empty: int) -> tuple[Tensor, Tensor]:
+def history_logits(windows: Windows, empty: int) -> tuple[Tensor, Tensor]:
     """Items in their slots (B, L), `empty` elsewhere, and their logits (B, T, L)."""
-    if not takes(windows):
+    if not can_read(windows.embedded, windows.copying, *(windows.pointer or ())):
         slots = Slots.of(windows.items, empty)
         return slots.ids, plain(windows, slots)
     read, pointing, offset = windows.pointer or (None, None, None)
@@ -52,13 +52,6 @@ def plain(windows: Windows, slots: Slots) -> Tensor:
     read, pointing, offset = windows.pointer
     total, count = slots.gather(pointing @ read.transpose(1, 2), windows.positions)
     return values + total / count + offset.unsqueeze(2)
-
-
-def takes(windows: Windows) -> bool:
-    """Whether the native form can do it: float32, on the CPU, nobody traces, and there is a library to call."""
-    tensors = (windows.embedded, windows.copying, *(windows.pointer or ()))
-    fits = all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
-    return fits and not torch.compiler.is_compiling() and native.mode() is not None
 
 
 class _Copies(torch.autograd.Function):
@@ -78,7 +71,7 @@ class _Copies(torch.autograd.Function):
             pointers = ids.data_ptr(), values.data_ptr(), scratch.data_ptr()
             native.function("abaca_copies")(struct, first, count, empty, *pointers)
 
-        _shared_out(struct, len(items), work)
+        shared_out(len(items), native.function("abaca_copies_floats")(struct), work)
         ctx.save_for_backward(*whole, home)
         ctx.mark_non_differentiable(ids)
         return ids, values
@@ -95,7 +88,7 @@ class _Copies(torch.autograd.Function):
         def work(first: int, count: int, scratch: Tensor) -> None:
             native.function("abaca_copies_back")(struct, grad_struct, first, count, scratch.data_ptr())
 
-        _shared_out(struct, len(inputs[0]), work)
+        shared_out(len(inputs[0]), native.function("abaca_copies_floats")(struct), work)
         return None, None, None, *grads
 
 
@@ -108,16 +101,3 @@ def _struct(tensors: Sequence[Any]) -> native.CopiesStruct:
     items, positions, embedded, _, read = tensors[:5]
     sizes = items.shape[1], positions.shape[1], embedded.shape[2], 0 if read is None else read.shape[2]
     return native.CopiesStruct(*sizes, *map(_address, tensors), native.mode() == "portable")
-
-
-def _shared_out(struct: native.CopiesStruct, windows: int, work: Callable[[int, int, Tensor], None]) -> None:
-    """Let each worker do some of the windows: the first, how many, its memory."""
-    workers = max(1, min(torch.get_num_threads(), windows))
-    size = -(-windows // workers)
-
-    def part(worker: int) -> None:
-        first = worker * size
-        memory = torch.empty(native.function("abaca_copies_floats")(struct))
-        work(first, max(0, min(size, windows - first)), memory)
-
-    in_parallel(workers, part)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from abaca.nn.logits import Level, Logits, Overrides, cross_entropy
-from abaca.nn.outputs import copies
+from abaca.nn.outputs.copies import Pointer, Windows, history_logits
 from abaca.nn.outputs.encoded import Encoded
 from abaca.nn.outputs.history import Slots
 from abaca.nn.outputs.mix import LastState, Mi
@@ -88,9 +88,9 @@ class Copy(nn.Module):
         copying, *pointing = projected
         pointer = None
         if self.f_L is not None:
-            pointer = copies.Pointer(q, pointing[0] @ self.f_L.weight, pointing[0] @ self.f_L.bias)
-        windows = copies.Windows(encoded.items, encoded.positions, encoded.embedded, copying, pointer)
-        return copies.logits(windows, encoded.table.shape[0])
+            pointer = Pointer(q, pointing[0] @ self.f_L.weight, pointing[0] @ self.f_L.bias)
+        windows = Windows(encoded.items, encoded.positions, encoded.embedded, copying, pointer)
+        return history_logits(windows, encoded.table.shape[0])
 
 
 def nothing(encoded: Encoded, like: Tensor) -> Overrides:

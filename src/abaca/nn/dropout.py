@@ -1,0 +1,60 @@
+"""Dropout: torch's own, or a native one that keeps a seed instead of a mask.
+
+Torch draws a mask number by number, which took a twelfth of a training step of SASRec. The seed comes from torch's
+generator, so a resumed run drops the same.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from abaca.nn import native
+from abaca.nn.frame import can_read
+
+STEPS = 1 << 32
+"""A share is rounded to so many parts."""
+
+
+class Dropout(nn.Module):
+    """While training, drops a share of the values and scales the others up."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, values: Tensor) -> Tensor:
+        if not self.training or not self.share:
+            return values
+        if not can_read(values):
+            return F.dropout(values, self.share)
+        return _Drop.apply(values, draw(self.share))  # type: ignore[no-untyped-call, no-any-return]
+
+
+def draw(share: float) -> native.DropoutStruct:
+    """A seed from torch's generator, and what to do with it."""
+    dropped = min(round(share * STEPS), STEPS - 1)
+    seed = int(torch.randint(1 << 62, ())) if dropped else 0
+    return native.DropoutStruct(seed, dropped, STEPS / (STEPS - dropped))
+
+
+class _Drop(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, drawn: native.DropoutStruct) -> Tensor:
+        ctx.drawn = drawn
+        return _dropped(values, drawn)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _dropped(grad, ctx.drawn), None
+
+
+def _dropped(values: Tensor, drawn: native.DropoutStruct) -> Tensor:
+    values = values.contiguous()
+    kept = torch.empty_like(values)
+    portable = native.mode() == "portable"
+    native.function("abaca_dropout")(values.data_ptr(), kept.data_ptr(), values.numel(), drawn, portable)
+    return kept
