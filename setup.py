@@ -6,7 +6,10 @@ from setuptools import Extension, setup  # type: ignore[import-untyped]
 from setuptools.command.build_ext import build_ext  # type: ignore[import-untyped]
 
 NATIVE = "src/abaca/nn/native"
-SOURCES = ("rowpass.c", "itemtiles.c", "ranking.c", "attention.c", "copies.c", "dropout.c", "gru.c", "topk.c", "portable.c", "avx2.c")
+SOURCES = (
+    *("rowpass.c", "itemtiles.c", "ranking.c", "topk.c", "copies.c", "attention.c", "dropout.c", "gru.c"),
+    *("portable.c", "avx2.c"),
+)
 HEADERS = ("rowpass.h", "topk.h", "primitives.h", "dropout.h")
 
 

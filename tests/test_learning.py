@@ -37,7 +37,9 @@ CASES = [
     Case("never-copy", users=2000, epochs=12, softmax_at_most=0.5),
     Case("copy-twice", users=2000, epochs=5, softmax_at_most=0.5),
 ]
-TRAINING: dict[str, Any] = {"lr": 0.02, "warmup": 50, "batch_targets": 800, "dropout": 0.0, "patience": 0}
+TRAINING: dict[str, Any] = {
+    "lr": 0.02, "warmup": 50, "batch_targets": 800, "average": 0.0, "hidden": 64, "dropout": 0.0, "patience": 0
+}  # fmt: skip
 
 
 def best(case: Case, sequences: Sequences) -> float:

@@ -1,6 +1,7 @@
-"""Train and test one configuration of this study, and append the result: `python run.py CONFIG SEED LOG WORK`.
+"""Train and test one configuration of this study, and append the result: `python run.py CONFIG ORDER SEED LOG WORK`.
 
-CONFIG is a TOML file of this folder without its ending, LOG the ml-1m log, WORK a folder for sequences and models.
+CONFIG is a TOML file of this folder without its ending; ORDER is exact or single (`abaca prepare --time-precision`);
+LOG is ml-1m as its file stands; WORK is a folder for sequences and models, where a run that was stopped goes on.
 Everything is chosen on validation; test is read once, here, after the configuration was chosen.
 """
 
@@ -9,7 +10,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -21,31 +21,30 @@ def abaca(*words: object) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def main(config: str, seed: str, log: str, work: str) -> None:
-    sequences = Path(work) / "sequences"
+def main(config: str, order: str, seed: str, log: str, work: str) -> None:
+    sequences = Path(work) / order
     if not sequences.exists():
-        abaca("prepare", log, sequences)
-    model = Path(work) / f"{config}-{seed}"
-    toml = HERE / f"{config}.toml"
-    began = time.perf_counter()
-    abaca("train", sequences, model, "--config", toml, "--seed", seed, "--threads", 1, "--resume")
-    minutes = (time.perf_counter() - began) / 60
-    curve = HERE / "curves" / f"{config}-{seed}.jsonl"
+        abaca("prepare", log, sequences, "--time-precision", order)
+    name = f"{config}-{order}-{seed}"
+    model = Path(work) / name
+    if not (model / "model.json").exists():
+        options = "--config", HERE / f"{config}.toml", "--seed", seed, "--threads", 1
+        abaca("train", sequences, model, *options, "--resume")
+    curve = HERE / "curves" / f"{name}.jsonl"
     curve.parent.mkdir(exist_ok=True)
     shutil.copy(model / "training.jsonl", curve)
+    epochs = [json.loads(line) for line in curve.read_text(encoding="utf-8").splitlines()]
     report = {}
     for split in ("valid", "test"):
         answer = json.loads(abaca("evaluate", model, sequences, "--targets", split, "--no-baselines", "--json"))
         report[split] = answer["evaluations"][0]["groups"]["all"]["metrics"]
-    head = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(head, stdout=subprocess.PIPE, text=True, cwd=HERE, check=True)
     line = {
         "config": config,
+        "order": order,
         "seed": int(seed),
-        "wall_minutes": round(minutes, 1),
+        "minutes": round(sum(epoch["seconds"] for epoch in epochs) / 60, 1),
         "threads": 1,
         "processor": platform.processor() or platform.machine(),
-        "commit": commit.stdout.strip(),
         **report,
     }
     with RESULTS.open("a", encoding="utf-8") as file:
@@ -54,6 +53,6 @@ def main(config: str, seed: str, log: str, work: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 5:
+    if len(sys.argv) != 6:
         sys.exit(__doc__)
     main(*sys.argv[1:])

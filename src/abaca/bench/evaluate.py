@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from abaca.bench.measure import Contender, Spent, timed
+from abaca.bench.sizes import paper_sizes
 from abaca.data.sequences import Sequences
 from abaca.evaluation import evaluate
 from abaca.nn.encoders import ENCODERS
@@ -99,7 +100,8 @@ class EvaluateBench:
         def run(encoder: str, output: str, part: str) -> Spent:
             name = f"{encoder} {output}"
             if name not in rankings:
-                rankings[name] = Ranking(make_model(encoder, output, sequences.catalogue.size), sequences)
+                made = make_model(encoder, output, sequences.catalogue.size, **paper_sizes(encoder))
+                rankings[name] = Ranking(made, sequences)
             return rankings[name].spend(part)
 
         return {f"{e} {o}, {p}": partial(run, e, o, p) for e in self.encoders for o in self.outputs for p in PARTS}

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from abaca.bench.measure import Contender, Spent
+from abaca.bench.sizes import paper_sizes
 from abaca.bench.step import burst
 from abaca.data.sequences import Targets
 from abaca.errors import SpecError
@@ -81,9 +82,9 @@ class GrowthBench:
         """Train a fresh model on drawn histories: the first step warms up, the second is measured."""
         before = torch.get_num_threads()
         torch.set_num_threads(case.threads)
-        longer = {"window": case.history} if self.encoder == "sasrec" else {}
+        sizes = paper_sizes(self.encoder) | ({"window": case.history} if self.encoder == "sasrec" else {})
         try:
-            model = make_model(self.encoder, self.output, case.items, **longer)
+            model = make_model(self.encoder, self.output, case.items, **sizes)
             options = TrainingOptions(targets=case.history, overlap=0, batch_targets=self.rows)
             drawn: Any = Drawn(case.items, case.history, STEPS * (self.rows // case.history))
             return burst(model, drawn, options, 1)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from abaca.bench.evaluate import METRICS
 from abaca.bench.peer import Peer
-from abaca.bench.peers import DROPOUT, PAIRS, Pair
+from abaca.bench.peers import PAIRS, Pair
+from abaca.bench.sizes import paper_sizes
 from abaca.bench.step import Enough
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
@@ -78,7 +79,7 @@ def learn(
     told: Callable[[Point], None],
 ) -> list[Point]:  # fmt: skip
     """Train ours for so much CPU time."""
-    model = make_model(pair.encoder, pair.output, sequences.catalogue.size, dropout=DROPOUT)
+    model = make_model(pair.encoder, pair.output, sequences.catalogue.size, **paper_sizes(pair.encoder))
 
     def validate() -> float:
         value = evaluate(ModelRanker(model, options.window), sequences, "valid").mean(METRIC)

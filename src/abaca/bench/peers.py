@@ -13,6 +13,7 @@ from abaca import metrics
 from abaca.bench.evaluate import METRICS, PARTS, WHOLE, Ranking
 from abaca.bench.measure import Contender, Measurement, Spent
 from abaca.bench.peer import Peer, check_runs
+from abaca.bench.sizes import BATCH_TARGETS, DROPOUT, paper_sizes
 from abaca.bench.step import burst
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
@@ -20,7 +21,6 @@ from abaca.nn.logits import Question, Tile, answer
 from abaca.nn.model import Model, make_model
 from abaca.options import TrainingOptions
 
-DROPOUT = 0.1
 TRAINING, EVALUATION = "training", "evaluation"
 
 
@@ -63,7 +63,7 @@ class PeersBench:
     models: tuple[str, ...] = tuple(pair.peer for pair in PAIRS)
     work: tuple[str, ...] = (TRAINING, EVALUATION)
     steps: int = 10
-    batch_targets: int = TrainingOptions.batch_targets
+    batch_targets: int = BATCH_TARGETS
     peer_batches: int = 2
     peer_batch: int = 128
 
@@ -133,7 +133,7 @@ class Sides:
     def model(self, pair: Pair) -> Model:
         if pair not in self.models:
             items = self.sequences.catalogue.size
-            self.models[pair] = make_model(pair.encoder, pair.output, items, dropout=DROPOUT)
+            self.models[pair] = make_model(pair.encoder, pair.output, items, **paper_sizes(pair.encoder))
         return self.models[pair]
 
     def train(self, pair: Pair, way: str) -> Spent:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from abaca.bench.measure import Contender, Spent
+from abaca.bench.sizes import BATCH_TARGETS, paper_sizes
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
 from abaca.nn.encoders import ENCODERS
@@ -66,7 +67,7 @@ class StepBench:
     outputs: tuple[str, ...] = OUTPUTS
     targets: int = TrainingOptions.targets
     overlap: int = TrainingOptions.overlap
-    batch_targets: int = TrainingOptions.batch_targets
+    batch_targets: int = BATCH_TARGETS
     steps: int = 10
 
     def __post_init__(self) -> None:
@@ -89,7 +90,7 @@ class StepBench:
         def run(encoder: str, output: str) -> Spent:
             name = f"{encoder} {output}"
             if name not in models:
-                models[name] = make_model(encoder, output, sequences.catalogue.size)
+                models[name] = make_model(encoder, output, sequences.catalogue.size, **paper_sizes(encoder))
             return burst(models[name], sequences, options, self.steps)
 
         models: dict[str, Model] = {}

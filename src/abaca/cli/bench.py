@@ -18,7 +18,8 @@ from abaca.bench.learning import table as learning_table
 from abaca.bench.loss import LossBench
 from abaca.bench.measure import LEAST_REPETITIONS, Bench, Measurement, machine, measure, settings
 from abaca.bench.peer import Peer
-from abaca.bench.peers import DROPOUT, EVALUATION, PeersBench, faster
+from abaca.bench.peers import EVALUATION, PeersBench, faster
+from abaca.bench.sizes import DROPOUT
 from abaca.bench.step import StepBench
 from abaca.cli import show
 from abaca.cli.columns import Json

@@ -33,9 +33,10 @@ MODELS = {"softmax": "softmax", "cpr": "softmax+CPR:100+Mi"}
 """Folders of the models, and their output layers."""
 
 FULL: dict[str, Any] = {
-    "epochs": 4, "warmup": 100, "batch_targets": 400, "window": 100, "targets": 50, "overlap": 50, "dropout": 0.1
+    "epochs": 4, "lr": 3e-3, "warmup": 100, "batch_targets": 400, "average": 0.0, "window": 100, "targets": 50,
+    "overlap": 50, "hidden": 64, "dropout": 0.1
 }  # fmt: skip
-QUICK: dict[str, Any] = {"epochs": 2, "warmup": 20, "dim": 16, "hidden": 16}
+QUICK: dict[str, Any] = {"epochs": 2, "lr": 3e-3, "warmup": 20, "batch_targets": 800, "dim": 16, "hidden": 16}
 """What the demo sets of the training's options; the others are defaults."""
 
 

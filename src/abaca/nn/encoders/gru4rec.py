@@ -15,9 +15,9 @@ class GRU4RecOptions:
 
     dim: int = 64
     """Size of an item's embedding and of a state."""
-    hidden: int = 64
+    hidden: int = 128
     """Size of the GRU's own state."""
-    dropout: float = 0.0
+    dropout: float = 0.35
     """Share of the embedding that is dropped in training."""
 
     def __post_init__(self) -> None:
