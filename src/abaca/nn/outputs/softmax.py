@@ -46,24 +46,25 @@ class Softmax(nn.Module):
         at = encoded.at_positions(q)  # (B, T, Q)
         descending = sorted(zip(self.spec.rerank, self.f_R, strict=True), key=lambda level: -level[0])
         readers = [] if self.copy is None else self.copy.readers
-        projected = project([*self.f_V, *(f for _, f in descending), *readers], at)  # each (B, T, D)
+        linear = [(f.weight, f.bias) for f in (*self.f_V, *(f for _, f in descending))]
+        projected = project([*linear, *readers], at)  # (B, T, D) of each f
         base = torch.stack([encoded.rows(f) for f in projected[: len(self.f_V)]], dim=1)  # (N, H, D)
         rescored = projected[len(self.f_V) :]
         levels = tuple(Level(k, encoded.rows(f)) for (k, _), f in zip(descending, rescored, strict=False))
         if self.copy is None:
             return Logits(base, encoded.table, levels, nothing(encoded, base))
-        ids, values = self.copy(encoded, q, rescored[len(levels) :])
+        ids, values = self.copy(encoded, q, at, rescored[len(levels) :])
         overrides = Overrides(ids, encoded.owner, encoded.reach, encoded.rows(values))
         return Logits(base, encoded.table, levels, overrides)
 
 
-def project(layers: Sequence[nn.Module], x: Tensor) -> Sequence[Tensor]:
-    """What each linear layer makes of the same input, by one product: many small ones would cost more."""
+def project(layers: Sequence[tuple[Tensor, Tensor]], x: Tensor) -> Sequence[Tensor]:
+    """What each weight and bias make of the same input, by one product: many small ones would cost more."""
     if len(layers) == 1:
-        return [layers[0](x)]
-    weight = torch.cat([layer.weight for layer in layers])  # type: ignore[misc]
-    bias = torch.cat([layer.bias for layer in layers])  # type: ignore[misc]
-    return F.linear(x, weight, bias).tensor_split(len(layers), dim=-1)
+        return [F.linear(x, *layers[0])]
+    weights, biases = zip(*layers, strict=True)
+    sizes = [len(bias) for bias in biases]
+    return torch.split(F.linear(x, torch.cat(weights), torch.cat(biases)), sizes, dim=-1)
 
 
 class Copy(nn.Module):
@@ -76,19 +77,27 @@ class Copy(nn.Module):
         self.f_L = nn.Linear(query_dim, dim) if point else None
 
     @property
-    def readers(self) -> list[nn.Linear]:
-        """The projections that read the query where a prediction is made: f_C, with P f_P too."""
-        return [self.f_C] if self.f_P is None else [self.f_C, self.f_P]
+    def readers(self) -> list[tuple[Tensor, Tensor]]:
+        """Weights and biases of what reads the query where a prediction is made: f_C, with P also W_L^T f_P.
 
-    def forward(self, encoded: Encoded, q: Tensor, projected: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Queries of all positions (B, L, Q) and what `readers` made of those asked for (B, T, D).
+        f_P(q) · f_L(q_j) = (W_L^T f_P(q)) · q_j + b_L · f_P(q): made so, q_j need not be projected at every position.
+        """
+        copying = (self.f_C.weight, self.f_C.bias)
+        if self.f_P is None or self.f_L is None:
+            return [copying]
+        weight, bias = self.f_P.weight, self.f_P.bias
+        return [copying, (self.f_L.weight.T @ weight, self.f_L.weight.T @ bias)]
+
+    def forward(self, encoded: Encoded, q: Tensor, at: Tensor, read: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Queries of all positions (B, L, Q), of those asked for (B, T, Q), and what `readers` made of the latter.
 
         Returns items in their slots (B, L), V elsewhere, and their logits (B, T, L).
         """
-        copying, *pointing = projected
+        copying, *pointing = read
         pointer = None
-        if self.f_L is not None:
-            pointer = Pointer(q, pointing[0] @ self.f_L.weight, pointing[0] @ self.f_L.bias)
+        if self.f_P is not None and self.f_L is not None:
+            offset = at @ (self.f_L.bias @ self.f_P.weight) + self.f_L.bias @ self.f_P.bias  # b_L · f_P(q)
+            pointer = Pointer(q, pointing[0], offset)
         windows = Windows(encoded.items, encoded.positions, encoded.embedded, copying, pointer)
         return history_logits(windows, encoded.table.shape[0])
 
