@@ -40,8 +40,8 @@ def history_logits(windows: Windows, empty: int) -> tuple[Tensor, Tensor]:
         slots = Slots.of(windows.items, empty)
         return slots.ids, plain(windows, slots)
     read, pointing, offset = windows.pointer or (None, None, None)
-    inputs = windows.items, windows.positions, windows.embedded, windows.copying, read, pointing, offset
-    return _Copies.apply(empty, *inputs)  # type: ignore[no-untyped-call, no-any-return]
+    inputs = windows.embedded, windows.copying, read, pointing, offset
+    return _Copies.apply(empty, windows.items.long(), windows.positions.long(), *inputs)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def plain(windows: Windows, slots: Slots) -> Tensor:
