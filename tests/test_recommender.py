@@ -429,3 +429,10 @@ def test_nodup_with_the_whole_catalogue_in_the_history_recommends_nothing() -> N
     found = model.recommend([0, 1, 2, 3])
     assert (found.ids, found.repeat_probability) == ([], None)
     assert len(model.recommend([0, 1])) == 2
+
+
+def test_a_model_that_does_not_say_what_bad_rows_became_reads_strictly() -> None:
+    recommender = quick().fit(LOG)
+    assert recommender.saved is not None
+    assert recommender.saved.training["source"].pop("on_bad_row") == "error"
+    assert recommender.reading["on_bad_row"] == "error"

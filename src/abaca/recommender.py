@@ -224,7 +224,7 @@ class Recommender:
     def reading(self) -> dict[str, Any]:
         """How the log that it was trained on was read, as arguments of `read_log`; nothing before a fit."""
         source = self.saved.training.get("source") if self.saved is not None else None
-        return {"like": Columns(**source["columns"]), "on_bad_row": source["on_bad_row"]} if source else {}
+        return {"like": Columns(**source["columns"]), "on_bad_row": source.get("on_bad_row", "error")} if source else {}
 
     def _sizes(self) -> dict[str, Any]:
         """The encoder's options; a transformer's window holds the longest that training or ranking shows it."""
