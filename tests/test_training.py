@@ -30,7 +30,9 @@ from abaca.recommender import Recommender
 from abaca.training import Step, Trainer, Watch, swapped
 from abaca.types import Record
 
-QUICK = TrainingOptions(epochs=3, lr=0.02, warmup=4, batch_targets=100, targets=5, overlap=4, window=8, patience=0)
+QUICK = TrainingOptions(
+    epochs=3, lr=0.02, warmup=4, batch_targets=100, targets=5, overlap=4, window=8, average=0.0, patience=0
+)
 
 
 class Run(NamedTuple):

@@ -11,7 +11,7 @@ from abaca.nn.model import Model, make_model
 
 ENCODERS = ("gru4rec", "sasrec")
 SIZES = {
-    "gru4rec": {"dim": 6, "hidden": 5},
+    "gru4rec": {"dim": 6, "hidden": 5, "dropout": 0.0},
     "sasrec": {"dim": 6, "inner": 7, "window": 12},
 }
 

@@ -92,10 +92,10 @@ def test_sasrec_begins_as_the_paper_does(spec: str) -> None:
             assert not module.bias.any()
 
 
-def test_defaults_are_the_papers() -> None:
+def test_sizes_are_the_papers_but_for_a_wider_gru() -> None:
     gru, transformer = make_model("gru4rec", "softmax", 9), make_model("sasrec", "softmax", 9)
     assert gru.items.weight.shape == transformer.items.weight.shape == (9, 64)
-    assert gru.encoder.gru.hidden_size == 64
+    assert gru.encoder.gru.hidden_size == 128
     assert transformer.encoder.position.weight.shape == (50, 64)
     assert [block.widen.weight.shape for block in transformer.encoder.blocks] == [(256, 64)] * 2
     assert [block.heads for block in transformer.encoder.blocks] == [2, 2]
