@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from abaca.nn import native
+from abaca.nn.frame import can_read
 from abaca.nn.outputs.copies import Pointer, Windows, history_logits
 from abaca.nn.outputs.history import Slots
 
@@ -61,6 +62,7 @@ def test_equals_plain_torch(kind: str, dim: int, wide: int, threads: int) -> Non
     items = histories(kind)
     assert (Slots.of(items, EMPTY).same is None) == (kind == "nothing repeats")
     asked, weights = windows(items, 7, dim, wide), torch.randn(6, 7, 13)
+    assert can_read(asked.embedded, asked.copying, *(asked.pointer or ()))  # else both sides were plain
     got, expected = solve(asked, weights), solve(in_doubles(asked), weights)
     assert len(got) == len(expected) == (7 if wide else 4)
     for a, b in zip(got, expected, strict=True):
