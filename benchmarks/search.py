@@ -12,9 +12,7 @@ Contenders run in turn, each time for other queries; CPU time is what counts.
 import argparse
 import json
 import os
-import platform
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -29,6 +27,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from abaca.bench.measure import commit, processor
 from abaca.data.batches import Epochs, history_batches
 from abaca.data.synthetic import synthetic_log
 from abaca.nn import native
@@ -154,19 +153,6 @@ def run(size: Size, table: str, kind: str, wanted: float, weights: Path | None) 
         "native": native.mode(), "torch": torch.__version__, "faiss": faiss.__version__, "processor": processor(),
         "commit": commit(),
     }  # fmt: skip
-
-
-def processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as lines:
-            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def commit() -> str | None:
-    found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() if found.returncode == 0 else None
 
 
 def main() -> None:

@@ -28,9 +28,9 @@ from typing import Any
 
 import psutil
 import torch
-from loss import commit, processor
 
 import abaca
+from abaca.bench.measure import commit, processor
 from abaca.checkpoint import Saved, save_model
 from abaca.data.catalogue import Catalogue
 from abaca.data.prepare import PrepareOptions

@@ -259,7 +259,9 @@ def test_in_history_and_known_items() -> None:
     histories = [np.array([3, 1]), np.zeros(0, int), np.array([0])]
     asked = np.array([[1, 2, -1], [3, 0, -1], [0, 3, -1]])
     assert in_history(histories, asked).tolist() == [[True, False, False], [False] * 3, [True, False, False]]
-    assert known_items(np.array([5, 0, 4, 3]), 4).tolist() == [0, 3]
+    cold, known = np.array([5, 0, 4, 3]), np.array([3, 3, 1])
+    assert [history.tolist() for history in known_items([cold, known], 4)] == [[0, 3], [3, 3, 1]]
+    assert [history.tolist() for history in known_items([known, cold[:0]], 4)] == [[3, 3, 1], []]
 
 
 def test_evaluation_needs_no_torch() -> None:

@@ -217,7 +217,7 @@ def _answer(ranker: Ranker, histories: list[np.ndarray], items: Ints, catalogue:
     """Ask the ranker about a chunk and look its answer up in the whole histories."""
     cold = items >= catalogue
     asked = np.where(cold, 0, items)  # a ranker cannot score a cold item: any other stands in, the answer is not used
-    ranked = ranker.rank([known_items(history, catalogue) for history in histories], asked, n)
+    ranked = ranker.rank(known_items(histories, catalogue), asked, n)
     shapes = tuple(np.shape(column) for column in ranked)
     if shapes != ((len(items),), (len(items), n), (len(items),)):
         raise ValueError(f"{ranker.name}: got an answer of shapes {shapes} for {len(items)} targets and n = {n}")
@@ -228,9 +228,11 @@ def _answer(ranker: Ranker, histories: list[np.ndarray], items: Ints, catalogue:
     return _Answer(rank, seen[:, 0], np.asarray(ranked.top, np.int32), seen[:, 1:], ranked.repeat_probability)
 
 
-def known_items(history: np.ndarray, catalogue: int) -> np.ndarray:
-    """Leave cold items out of a history."""
-    return np.asarray(history[history < catalogue])
+def known_items(histories: list[np.ndarray], catalogue: int) -> list[np.ndarray]:
+    """Leave cold items out of histories."""
+    if np.concatenate(histories).max(initial=0) < catalogue:
+        return histories
+    return [np.asarray(history[history < catalogue]) for history in histories]
 
 
 def in_history(histories: list[np.ndarray], items: np.ndarray) -> Bools:

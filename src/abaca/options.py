@@ -45,7 +45,7 @@ class TrainingOptions:
     """Decay of a running average of the weights, which is then what is validated and kept; 0 for none."""
     stop_after: int = 0
     """Epochs after which to stop although the schedule goes on; 0 for its end."""
-    patience: int = 5
+    patience: int = 10
     """Epochs without a better validation figure before training stops; 0 for never."""
     metric: str = "ndcg@10"
     """The validation figure that chooses the best epoch."""

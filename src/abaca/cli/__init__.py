@@ -85,9 +85,11 @@ def abaca(
 
 def main() -> None:
     """Run a command; 2 for the user's mistake, with one message, 1 for ours."""
+    from abaca.cli.memory import keep_memory
     from abaca.cli.show import errors_to
     from abaca.errors import UserError
 
+    keep_memory()
     _add_commands(sys.argv[1:])
     try:
         app()
