@@ -20,11 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import torch
@@ -108,12 +109,20 @@ def message(method: str, path: str, body: Any = None) -> bytes:
     return f"{head}content-type: application/json\r\n\r\n".encode() + content
 
 
+class Failure(NamedTuple):
+    """A request that was not answered with 200."""
+
+    path: str
+    how: str  # the status, or what happened to the connection
+    sent: float  # by the clock of `time.perf_counter`
+
+
 @dataclass
 class Load:
     """What came of some requests."""
 
     latencies: list[float] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
     seconds: float = 0.0
     cpu: float = 0.0
 
@@ -128,7 +137,7 @@ class Load:
         return {
             "requests": self.done,
             "failures": len(self.failures),
-            "kinds_of_failure": sorted(set(self.failures)),
+            "kinds_of_failure": dict(Counter(f"{path} {how}" for path, how, _ in self.failures)),
             "per_second": self.done / self.seconds,
             "cpu_ms": 1000 * self.cpu / max(self.done, 1),
             "p50_ms": 1000 * self.quantile(0.5),
@@ -146,7 +155,7 @@ class Connection:
     async def ask(self, request: bytes, load: Load) -> None:
         began = time.perf_counter()
         try:
-            if self.streams is None:
+            if self.streams is None or self.streams[0].at_eof():  # closed by the server while it was idle
                 self.streams = await asyncio.open_connection("127.0.0.1", self.port)
             reader, writer = self.streams
             writer.write(request)
@@ -159,7 +168,7 @@ class Connection:
         if status == "200":
             load.latencies.append(time.perf_counter() - began)
         else:
-            load.failures.append(status)
+            load.failures.append(Failure(request.split(b" ", 2)[1].decode(), status, began))
 
     def close(self) -> None:
         if self.streams is not None:
@@ -268,28 +277,36 @@ def endure(model: Path, size: Size, rate: float, store: str | None, restart: str
     asked = histories(size)
     requests = [message("POST", "/recommend", {"history": history}) for history in asked]
     if store:
-        event = [{"user": "u", "item": 1}]
-        requests += [message("POST", "/events", {"events": event}) for _ in range(len(requests) // 10)]
-        requests += [message("GET", "/users/u/recommendations") for _ in range(len(requests) // 10)]
+        people = range(len(asked) // 10)
+        requests += [message("POST", "/events", {"events": [{"user": f"u{i}", "item": asked[i][0]}]}) for i in people]
+        requests += [message("GET", f"/users/u{i}/recommendations") for i in people]
     seconds = size.minutes * 60
     with served(model, *(["--store", store] if store else [])) as server:
 
-        async def both() -> tuple[Load, list[int]]:
+        async def both() -> tuple[Load, list[int], list[list[float]]]:
+            began = time.perf_counter()
             load = asyncio.create_task(arrive(server, requests, rate, seconds))
-            memory, began, restarted = [], time.perf_counter(), restart is None
+            memory: list[int] = []
+            restarts: list[list[float]] = []
             while not load.done():
                 await asyncio.sleep(10)
                 memory.append(server.resident)
                 if len(memory) % 2 == 0:
                     server.process.send_signal(signal.SIGHUP)
-                if not restarted and time.perf_counter() - began > seconds / 2:
-                    restarted = True
-                    assert restart is not None
+                if restart and not restarts and time.perf_counter() - began > seconds / 2:
+                    away = time.perf_counter() - began
                     await asyncio.to_thread(subprocess.run, restart, shell=True, check=True)
-            return load.result(), memory
+                    restarts.append([away, time.perf_counter() - began])
+            for failure in load.result().failures:
+                failed.append((failure.path, failure.how, failure.sent - began))
+            return load.result(), memory, restarts
 
-        load, memory = asyncio.run(both())
-    return {"rate": rate, "seconds": seconds, **load.to_json(), "resident_mib": [size >> 20 for size in memory]}
+        failed: list[tuple[str, str, float]] = []
+        load, memory, restarts = asyncio.run(both())
+    return {
+        "rate": rate, "seconds": seconds, **load.to_json(), "reloads": len(memory) // 2, "restart_seconds": restarts,
+        "failed": failed, "resident_mib": [size >> 20 for size in memory],
+    }  # fmt: skip
 
 
 def main() -> None:

@@ -17,6 +17,10 @@ logger = logging.getLogger(__name__)
 GRACE = 30
 """Seconds that requests have to finish when the server is told to end."""
 
+IDLE = 75
+"""Seconds that a connection may stay idle: longer than proxies keep theirs (60 is usual), so that the one who closes is
+never the one who is about to be asked."""
+
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that waits for connections; port 0 takes any that is free."""
@@ -37,8 +41,9 @@ def listen(host: str, port: int) -> socket.socket:
 def run(app: FastAPI, sockets: Sequence[socket.socket]) -> None:
     """Serve until told to end (SIGTERM, SIGINT); SIGHUP reloads the models."""
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE, server_header=False, ws="none"
-    )
+        app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE, timeout_keep_alive=IDLE,
+        server_header=False, ws="none",
+    )  # fmt: skip
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, _ignore)  # uvicorn handles both and passes them on when all is done
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
