@@ -19,7 +19,7 @@ SCHEDULES = ("cosine", "linear", "constant")
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How a model is trained; the defaults, but for `patience`, are those of the ml-1m study, chosen on validation."""
+    """How a model is trained; the defaults are those of the ml-1m study, chosen on validation."""
 
     epochs: int = 30
     """Passes over the training targets at most; cosine and linear schedules end there."""
