@@ -17,7 +17,7 @@ $(SETUP): pyproject.toml constraints.txt $(wildcard setup.py)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: $(SETUP)  ## the main job on real data, start to end
+demo: $(SETUP)  ## the main job on grocery data, start to end
 	$(VENV)/bin/abaca demo
 
 serve: $(SETUP)  ## the page on the models that `make demo` trained

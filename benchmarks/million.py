@@ -31,7 +31,7 @@ def peak_bytes() -> int:
 def run(items: int, windows: int, steps: int, output: str) -> dict[str, object]:
     """CPU seconds of each part in every step but the first, and peak memory."""
     torch.manual_seed(0)
-    model = make_model("gru4rec", output, items)
+    model = make_model("gru4rec", output, items, hidden=64, dropout=0.0)
     weights = list(model.parameters())
     average = [weight.detach().clone() for weight in weights]
     optimizer = torch.optim.AdamW(weights, fused=True)

@@ -30,6 +30,7 @@ from abaca.data.catalogue import Catalogue
 from abaca.errors import ModelError
 from abaca.nn.model import make_model
 from abaca.ranking import ModelRanker
+from models import untrained
 
 ITEMS = 12
 SIZES: dict[str, dict[str, Any]] = {"gru4rec": {"dim": 4, "hidden": 6}, "sasrec": {"dim": 4, "window": 7, "inner": 8}}
@@ -312,3 +313,16 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
     assert load_file(tmp_path / "x")["a"].tolist() == [0.0] * 3
+
+
+def test_a_file_that_goes_while_it_is_read_is_a_model_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    untrained(tmp_path / "model")
+    read = checkpoint._file_digest
+
+    def gone(path: Path) -> str:
+        path.unlink()
+        return read(path)
+
+    monkeypatch.setattr(checkpoint, "_file_digest", gone)
+    with pytest.raises(ModelError, match="not what was saved"):
+        load_model(tmp_path / "model")

@@ -125,3 +125,13 @@ def test_the_command_refuses_what_makes_no_sense(
         main()
     assert stop.value.code == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_nothing_but_an_older_export_is_replaced(tmp_path: Path) -> None:
+    recommender = untrained(tmp_path / "model", "softmax", IDS)
+    assert recommender.saved is not None
+    whole = (tmp_path / "model" / "model.json").read_text()
+    with pytest.raises(SpecError, match="is another file; give the ONNX file another name"):
+        export_onnx(recommender.saved, WINDOW, tmp_path / "model" / "model.onnx")
+    assert (tmp_path / "model" / "model.json").read_text() == whole
+    assert not (tmp_path / "model" / "model.onnx").exists()

@@ -322,3 +322,21 @@ def test_asking_twice_gives_the_same() -> None:
     after = answer(scores, question)
     assert torch.equal(before.items, after.items)
     assert torch.equal(before.logits, after.logits)
+
+
+def test_lists_may_be_arrays() -> None:
+    numbers = advisor(ids=list(range(ITEMS)))
+    best = numbers.recommend([[3, 5]], Policy(n=3))[0].ids
+    for excluded in (np.array(best[:1]), np.array(best[:2])):
+        found = numbers.recommend([[3, 5]], Policy(n=ITEMS, exclude=excluded))[0].ids  # type: ignore[arg-type]
+        assert not set(excluded.tolist()) & set(found)
+    first = np.array([0])
+    assert 0 not in numbers.recommend([[3, 5]], Policy(n=ITEMS, exclude=first))[0].ids  # type: ignore[arg-type]
+
+
+def test_a_long_list_of_unknown_ids_does_not_fill_every_answer() -> None:
+    listed = tuple(f"nothing {i}" for i in range(5000))
+    answers = advisor().recommend([HISTORY, ["what", *HISTORY]], Policy(n=2, exclude=listed))
+    assert answers[0].unknown == listed[: len(answers[0].unknown)]
+    assert 1 <= len(answers[0].unknown) <= 20
+    assert answers[1].unknown == ("what", *answers[0].unknown)

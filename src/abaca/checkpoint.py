@@ -113,7 +113,7 @@ def _locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             alone = False
         if not alone:
-            raise ModelError(f"{folder} is being trained by another process; wait for it, or give another folder")
+            raise ModelError(f"{folder} is being written by another process; wait for it, or give another folder")
         try:
             yield
         finally:
@@ -216,14 +216,14 @@ def load_model(folder: str | Path) -> Saved:
             raise ModelError(f"{folder / MODEL} names a file outside the model directory: {name}")
         if not path.is_file():
             raise ModelError(f"{path} is missing: the model directory is not whole; copy it again or train anew")
-        if _facts(path) != facts:
+        if _facts_or_none(path) != facts:
             raise ModelError(f"{path} is not what was saved (size or checksum differs); copy it again or train anew")
         paths[name.split("-")[0]] = path
     try:
         catalogue = Catalogue.from_json(json.loads(paths["catalogue"].read_text(encoding="utf-8")))
         model = _build(document, catalogue.size)
         model.load_state_dict(load_file(paths["weights"]))
-    except (KeyError, ValueError, TypeError, RuntimeError, SafetensorError, SpecError) as error:
+    except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError, SpecError) as error:
         raise ModelError(f"{folder}: the files do not fit together ({error}); train anew") from error
     model.eval()
     return Saved(
@@ -242,10 +242,23 @@ def _index_record(folder: Path, document: dict[str, Any], paths: dict[str, Path]
     return IndexRecord(paths["index"], found["kind"], found["effort"], found["facts"])
 
 
-def set_index(folder: Path, draft: Path | None, kind: str = "", effort: int = 0, facts: Any = None) -> None:
-    """Make a file that stands in the folder the index of the model there; None takes the index away."""
+def weights_of(folder: Path) -> str:
+    """The name of the file of weights, which changes with them."""
+    return next(str(name) for name in _read_document(folder)["files"] if name.startswith("weights-"))
+
+
+def set_index(
+    folder: Path, weights: str, draft: Path | None, kind: str = "", effort: int = 0, facts: Any = None
+) -> None:
+    """Make a file that stands in the folder the index of these weights, if they are still there; None takes it away."""
+    with _locked(folder):
+        _set_index(folder, weights, draft, kind, effort, facts)
+
+
+def _set_index(folder: Path, weights: str, draft: Path | None, kind: str, effort: int, facts: Any) -> None:
     document = _read_document(folder)
-    weights = next(name for name in document["files"] if name.startswith("weights-"))
+    if weights not in document["files"]:
+        raise ModelError(f"{folder} has other weights than when its index was begun; run `abaca index {folder}` again")
     old = [name for name in document["files"] if name.startswith("index-")]
     for name in old:
         del document["files"][name]
@@ -321,6 +334,14 @@ def _digest(content: bytes) -> str:
 def _file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _facts_or_none(path: Path) -> dict[str, Any] | None:
+    """None for a file that has just gone, because the model is being replaced."""
+    try:
+        return _facts(path)
+    except OSError:
+        return None
 
 
 def _facts(path: Path) -> dict[str, Any]:

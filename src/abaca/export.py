@@ -22,7 +22,7 @@ from abaca.nn.model import Model
 from abaca.nn.outputs.encoded import EncodedOnce
 from abaca.nn.outputs.history import Slots
 
-FORMAT = 1
+KIND, FORMAT = "abaca export", 1
 APART = 1 << 30
 """Weights of more bytes than this go into a file of their own: a graph holds 2 GB at most."""
 
@@ -104,6 +104,7 @@ def export_onnx(saved: Saved, window: int, path: Path, n: int = 100) -> None:
     if path.suffix != ".onnx":
         raise SpecError(f"{path}: the name of an ONNX file ends in .onnx")
     _check_installed()
+    _check_place(path.with_suffix(".json"))
     path.parent.mkdir(parents=True, exist_ok=True)
     n = min(n, saved.catalogue.size)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as draft:
@@ -111,10 +112,22 @@ def export_onnx(saved: Saved, window: int, path: Path, n: int = 100) -> None:
         for file in sorted(Path(draft).iterdir(), reverse=True):  # weights that stand apart come first
             put_in_place(file, path.parent / file.name)
     document = {
-        "kind": "abaca export", "format": FORMAT, "encoder": saved.encoder, "output": saved.output, "window": window,
+        "kind": KIND, "format": FORMAT, "encoder": saved.encoder, "output": saved.output, "window": window,
         "n": n, "inputs": INPUTS, "outputs": OUTPUTS, **saved.catalogue.known().to_json(),
     }  # fmt: skip
     write_text(path.with_suffix(".json"), json.dumps(document, ensure_ascii=False) + "\n")
+
+
+def _check_place(ids: Path) -> None:
+    """Refuse to replace what is not the ids of an export, such as a model's own file."""
+    if not ids.exists():
+        return
+    try:
+        kind = json.loads(ids.read_text(encoding="utf-8"))["kind"]
+    except (OSError, ValueError, KeyError, TypeError):
+        kind = None
+    if kind != KIND:
+        raise SpecError(f"{ids}, where the ids would stand, is another file; give the ONNX file another name")
 
 
 def _write_graph(model: Model, n: int, path: Path) -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from numbers import Real
 from typing import Any
 
@@ -17,6 +18,9 @@ from abaca.ranking import BATCH, ModelRanker, padded
 from abaca.types import PAD, Id, whole_number
 
 REPEATS = ("auto", "exclude", "only")
+
+LIST_UNKNOWN = 20
+"""Unknown ids of the exclude and the candidate list that each answer names at most."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ class Recommendations:
 
     items: tuple[Recommendation, ...]
     unknown: tuple[Id, ...]
-    """Ids of the query that the model does not know, each once: of the history, the exclude or the candidate list."""
+    """Ids that the model does not know, each once: of the history, and the first few of the query's lists."""
     repeat_probability: float | None
     """Predicted probability that the next item is one of the history; None where nothing can be predicted."""
     estimated: bool = False
@@ -155,13 +159,13 @@ class Advisor:
     def _lists(self, policy: Policy, unknown: list[dict[Id, None]]) -> tuple[np.ndarray, np.ndarray | None]:
         """The exclude and the candidate list as items; their unknown ids are named in every answer."""
         missing: dict[Id, None] = {}
-        excluded = self._items(policy.exclude or (), missing)
+        excluded = self._items(() if policy.exclude is None else policy.exclude, missing)
         excluded = excluded[excluded != PAD]
         candidates = None
         if policy.candidates is not None:
             candidates = np.setdiff1d(self._items(policy.candidates, missing), PAD)
         for names in unknown:
-            names.update(missing)
+            names.update(dict.fromkeys(islice(missing, LIST_UNKNOWN)))
         return excluded, candidates
 
     def _ask(

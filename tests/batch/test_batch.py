@@ -15,7 +15,7 @@ import pytest
 
 from abaca.batch import recommend_file, run
 from abaca.data.histories import HistorySource
-from abaca.errors import QueryError
+from abaca.errors import LogError, QueryError, SpecError
 from abaca.recommendation import Policy
 from abaca.recommender import Recommender
 from models import untrained
@@ -227,3 +227,26 @@ def test_an_ending_that_is_not_known_is_refused(recommender: Recommender, tmp_pa
     write_lists(tmp_path / "in.parquet")
     with pytest.raises(QueryError, match=r"\.parquet, \.jsonl, \.csv"):
         recommend_file(recommender, HistorySource(tmp_path / "in.parquet"), tmp_path / "out.xlsx", Policy())
+
+
+def test_two_runs_do_not_write_one_file(recommender: Recommender, tmp_path: Path) -> None:
+    write_lists(tmp_path / "in.parquet")
+
+    def other(done: int, total: int) -> None:
+        with pytest.raises(QueryError, match="being written by another process"):
+            answers(recommender, tmp_path, overwrite=True)
+
+    assert len(answers(recommender, tmp_path, progress=other)) == HISTORIES
+
+
+def test_the_answers_stand_apart_from_what_is_read(recommender: Recommender, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    write_lists(tmp_path / "in" / "a.parquet")
+    with pytest.raises(SpecError, match="must stand apart"):
+        recommend_file(recommender, HistorySource(tmp_path / "in"), tmp_path / "in" / "out.parquet", Policy())
+
+
+def test_users_beyond_64_bits_are_refused(recommender: Recommender, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"user": 99999999999999999999, "history": ["i1"]}\n', encoding="utf-8")
+    with pytest.raises(LogError, match="line 1: the user 99999999999999999999 is beyond 64 bits; write users as text"):
+        recommend_file(recommender, HistorySource(tmp_path / "in.jsonl"), tmp_path / "out.jsonl", Policy())

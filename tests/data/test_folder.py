@@ -231,3 +231,11 @@ def test_the_manifest_names_files_but_not_places(folder: Path) -> None:
 
 def _fail(*_: object) -> None:
     raise RuntimeError("the disk is full")
+
+
+def test_only_its_own_leftovers_are_tidied(tmp_path: Path) -> None:
+    (tmp_path / ".s.v2.0123abcd.old").mkdir()
+    (tmp_path / ".s.v2.0123abcd.part").mkdir()
+    (tmp_path / ".s.89abcdef.part").mkdir()
+    prepared(tmp_path / "s")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".s.v2.0123abcd.old", ".s.v2.0123abcd.part", "s"]

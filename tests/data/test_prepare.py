@@ -235,3 +235,11 @@ def test_options_that_the_log_cannot_meet_are_refused(tmp_path: Path) -> None:
         prepared(tmp_path / "s", log, PrepareOptions(events=("buy",)))
     with pytest.raises(LogError, match="`since` 'soon' is not a number or an ISO date"):
         prepared(tmp_path / "s", options=PrepareOptions(since="soon"))
+
+
+@pytest.mark.parametrize("unit", [1, 1000])
+def test_a_date_is_a_date_in_seconds_and_in_milliseconds(tmp_path: Path, unit: int) -> None:
+    days = [1_577_836_800, 1_577_923_200, 1_578_009_600]  # the first three of 2020
+    log = write_csv(tmp_path / "l.csv", [("a", str(day), day * unit) for day in days])
+    kept = prepared(tmp_path / "s", log, PrepareOptions(min_user=1, since="2020-01-02", until="2020-01-03"))
+    assert histories(kept) == {"a": [str(days[1])]}

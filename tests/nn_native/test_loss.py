@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from abaca.errors import SpecError
 from abaca.nn import fast, itemtiles, native
 from abaca.nn.logits import Level, Logits, Overrides, cross_entropy
 
@@ -226,7 +227,7 @@ def test_the_switch_keeps_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(native.SWITCH, "0")
     assert native.mode() is None
     monkeypatch.setenv(native.SWITCH, "perhaps")
-    with pytest.raises(ValueError, match="ABACA_NATIVE='perhaps'"):
+    with pytest.raises(SpecError, match="ABACA_NATIVE='perhaps'"):
         native.mode()
 
 

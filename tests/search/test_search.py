@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from abaca.checkpoint import load_model
+from abaca.checkpoint import load_model, weights_of
 from abaca.errors import ModelError, SpecError
 from abaca.nn.logits import Logits
 from abaca.recommender import Recommender
@@ -160,7 +160,7 @@ def test_there_are_cells_for_any_catalogue() -> None:
 def indexed(tmp_path: Path) -> Path:
     folder = tmp_path / "model"
     recommender = untrained(folder)
-    write_index(folder, build(table_of(recommender), "flat"), {"why": "a test"})
+    write_index(folder, weights_of(folder), build(table_of(recommender), "flat"), {"why": "a test"})
     return folder
 
 
@@ -178,7 +178,7 @@ def test_the_index_is_part_of_the_model_directory(indexed: Path) -> None:
 def test_a_new_index_replaces_the_old_and_a_new_model_drops_it(indexed: Path) -> None:
     recommender = Recommender.load(indexed)
     before = set(indexed.glob("index-*"))
-    write_index(indexed, build(table_of(recommender), "ivf"), {})
+    write_index(indexed, weights_of(indexed), build(table_of(recommender), "ivf"), {})
     after = set(indexed.glob("index-*"))
     assert len(after) == 1
     assert before != after
@@ -234,3 +234,14 @@ def test_scores_of_targets_are_not_asked_of_an_index(tmp_path: Path) -> None:
     from abaca.nn.logits import Question
 
     assert search(scores, Question(torch.tensor([3]), 5, none, none)).rank.tolist() == [31]
+
+
+def test_an_index_of_weights_that_were_replaced_meanwhile_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    recommender = untrained(folder)
+    weights, index = weights_of(folder), build(table_of(recommender), "flat")
+    untrained(folder, "softmax")  # a new model takes the folder while the index is made
+    with pytest.raises(ModelError, match="other weights than when its index was begun"):
+        write_index(folder, weights, index, {})
+    assert load_model(folder).index is None
+    assert not list(folder.glob("index*"))

@@ -72,3 +72,28 @@ def test_a_space_that_makes_no_sense_is_refused(space: dict, said: str) -> None:
 def test_a_space_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="is not there"):
         read_space(tmp_path / "none.toml")
+
+
+def test_what_another_search_left_does_not_matter(small: Sequences, tmp_path: Path) -> None:
+    space = {"lr": [0.01]}
+    with pytest.raises(Killed):
+        Tuning(Search("gru4rec", "softmax", {**FIXED, "epochs": 2}, space), small, tmp_path).run(
+            1, 0, lambda text: None, KillLater()
+        )
+    found = Tuning(Search("gru4rec", "softmax+C", {**FIXED, "epochs": 2}, space), small, tmp_path).run(
+        1, 0, lambda text: None, Watch()
+    )
+    assert found.trials == 1
+
+
+def test_searches_side_by_side_make_no_more_trials_than_asked_for(small: Sequences, tmp_path: Path) -> None:
+    search = Search("gru4rec", "softmax", FIXED, SPACE)
+    first, second = Tuning(search, small, tmp_path), Tuning(search, small, tmp_path, seed=1)
+    ran: list[str] = []
+
+    def beside(text: str) -> None:
+        ran.append(text)
+        if len(ran) == 1:
+            second.run(3, 0, ran.append, Watch())
+
+    assert first.run(3, 0, beside, Watch()).trials == 3

@@ -139,10 +139,10 @@ def test_a_run_that_diverges_is_noted_and_never_chosen(tmp_path: Path, monkeypat
 
 
 def test_results_made_with_other_defaults_are_refused(place: Place, done: Work, tmp_path: Path) -> None:
-    text = done.results.path.read_text(encoding="utf-8").replace('"patience":5', '"patience":7')
+    text = done.results.path.read_text(encoding="utf-8").replace('"patience":10', '"patience":7')
     (tmp_path / "results.jsonl").write_text(text, encoding="utf-8")
     work = Place(place.study, None, tmp_path).work()
-    with pytest.raises(SpecError, match="made with patience = 7, which is now 5 by default; write patience"):
+    with pytest.raises(SpecError, match="made with patience = 7, which is now 10 by default; write patience"):
         work.standing.check_defaults()
 
 
@@ -151,3 +151,19 @@ def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(text, encoding="utf-8")
     with pytest.raises(SpecError, match=r"data 'copy': .*x is not there; --data"):
         run_study(Place(tmp_path / "study.toml", None, tmp_path), 1, 1, lambda message: None)
+
+
+def test_data_that_is_changed_and_changed_back_is_what_it_was(tmp_path: Path) -> None:
+    def prepared(users: int) -> str:
+        path = tmp_path / "study.toml"
+        path.write_text(STUDY.replace("users = 60", f"users = {users}"), encoding="utf-8")
+        work = Place(path, None, tmp_path).work()
+        work.prepare(lambda message: None)
+        assert work.standing.data["copy"]["fingerprint"] == work.workshop.sequences(work.study.data[0]).fingerprint
+        again = Place(path, None, tmp_path).work()  # as `--only-report` reads it
+        assert again.standing.data == work.standing.data
+        return str(work.standing.data["copy"]["fingerprint"])
+
+    first, other = prepared(60), prepared(61)
+    assert first != other
+    assert prepared(60) == first

@@ -3,6 +3,7 @@
 Beside the file to write, `<file>.parts/` holds `run.json`, which says what is being done, and the finished parts.
 """
 
+import contextlib
 import json
 import shutil
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pyarrow.parquet
 
 from abaca.batch.answers import WRITERS
 from abaca.checkpoint import put_in_place, write_text
+from abaca.data.temporary import locked
 from abaca.errors import QueryError
 
 RUN = "run.json"
@@ -55,14 +57,24 @@ class Parts:
             )
         return None
 
-    def begin(self, *, resume: bool) -> None:
-        """Make the folder of parts, or take it up."""
-        if not resume or not (self.folder / RUN).exists():
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.folder.mkdir(parents=True)
-            write_text(self.folder / RUN, json.dumps(self.run, indent=1) + "\n")
-        while self._part(self.done).exists():
-            self.done += 1
+    @contextlib.contextmanager
+    def begun(self, *, resume: bool) -> Iterator[None]:
+        """Make the folder of parts, or take it up, and hold it against other processes."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder) as alone:
+            if not alone:
+                raise QueryError(
+                    f"{self.folder} is being written by another process; wait for it, or give another name"
+                )
+            if resume and (self.folder / RUN).exists():
+                self._check_same()
+            else:
+                for old in self.folder.iterdir():
+                    old.unlink()
+                write_text(self.folder / RUN, json.dumps(self.run, indent=1) + "\n")
+            while self._part(self.done).exists():
+                self.done += 1
+            yield
 
     def add(self, answers: pyarrow.Table) -> None:
         """Keep one more part."""

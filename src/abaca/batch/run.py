@@ -13,6 +13,7 @@ import pyarrow.compute
 from abaca.batch.answers import WRITERS, schema_of, table_of
 from abaca.batch.parts import Parts
 from abaca.checkpoint import Saved
+from abaca.data.folder import check_apart
 from abaca.data.histories import Histories, HistorySource
 from abaca.errors import ModelError, QueryError
 from abaca.recommendation import Policy
@@ -64,6 +65,7 @@ def recommend_file(
     if recommender.saved is None:
         raise ModelError("this recommender is not trained yet; call fit, or load a saved one with abaca.load")
     to = Path(to)
+    check_apart(to, source.path)
     if to.suffix not in WRITERS:
         raise QueryError(f"{to}: the answers are written as {', '.join(WRITERS)}; give the file such an ending")
     policy, missing = _known_lists(recommender.saved, policy)
@@ -76,14 +78,14 @@ def recommend_file(
         return _report(parts.answers(), missing, None, {})
     parts.check(resume=resume, overwrite=overwrite)
     histories = source.open()
-    parts.begin(resume=resume)
-    done, tell = min(parts.done * PART, histories.total), progress or _silent
-    tell(done, histories.total)
-    for answers in _answered(recommender, histories, policy, done):
-        parts.add(answers)
-        tell(min(parts.done * PART, histories.total), histories.total)
-    report = _report(parts.answers(), missing, done, histories.bad_rows)
-    parts.finish(schema_of(recommender.saved.catalogue, histories))
+    with parts.begun(resume=resume):
+        done, tell = min(parts.done * PART, histories.total), progress or _silent
+        tell(done, histories.total)
+        for answers in _answered(recommender, histories, policy, done):
+            parts.add(answers)
+            tell(min(parts.done * PART, histories.total), histories.total)
+        report = _report(parts.answers(), missing, done, histories.bad_rows)
+        parts.finish(schema_of(recommender.saved.catalogue, histories))
     return report
 
 
@@ -132,11 +134,13 @@ def _known_lists(saved: Saved, policy: Policy) -> tuple[Policy, tuple[Id, ...]]:
     def known(ids: Sequence[Id]) -> tuple[Id, ...]:
         spelled = saved.catalogue.spelled(ids)
         found = tuple(id for id in spelled if saved.catalogue.index(id) is not None)
-        missing.update(dict.fromkeys(id for id in spelled if id not in set(found)))
+        missing.update(dict.fromkeys(id for id in spelled if saved.catalogue.index(id) is None))
         return found
 
     candidates = None if policy.candidates is None else known(policy.candidates)
-    return replace(policy, exclude=known(policy.exclude or ()), candidates=candidates), tuple(missing)
+    return replace(
+        policy, exclude=known(() if policy.exclude is None else policy.exclude), candidates=candidates
+    ), tuple(missing)
 
 
 def _model_digest(saved: Saved) -> str:
@@ -146,6 +150,6 @@ def _model_digest(saved: Saved) -> str:
     digest = hashlib.sha256(f"{saved.encoder} {saved.output} {saved.encoder_options} {window} {index}".encode())
     for name, tensor in sorted(saved.model.state_dict().items()):
         digest.update(name.encode())
-        digest.update(tensor.contiguous().numpy())
+        digest.update(tensor.cpu().contiguous().numpy())
     digest.update(json.dumps(saved.catalogue.ids).encode())
     return digest.hexdigest()

@@ -22,7 +22,7 @@ app = typer.Typer(
 
 
 COMMANDS = {
-    "demo": "Learn from real groceries when to repeat and when to explore, and show what came of it.",
+    "demo": "Learn from groceries when to repeat and when to explore, and show what came of it.",
     "fetch": "Fetch one of the paper's data sets and turn it into a log that `prepare` and `train` read.",
     "inspect": "Show what a person needs to know of a log before training on it.",
     "prepare": "Turn a log into sequences: filtered, in order, split; memory-mapped arrays with a manifest.",
@@ -85,9 +85,9 @@ def abaca(
 
 def main() -> None:
     """Run a command; 2 for the user's mistake, with one message, 1 for ours."""
-    from abaca.cli.memory import keep_memory
     from abaca.cli.show import errors_to
     from abaca.errors import UserError
+    from abaca.memory import keep_memory
 
     keep_memory()
     _add_commands(sys.argv[1:])

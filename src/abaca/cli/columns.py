@@ -14,7 +14,7 @@ Item = Annotated[str | None, typer.Option("--item", help="Column of items; recog
 Time = Annotated[
     str | None, typer.Option("--time", help="Column of times (a number or an ISO date); file order when there is none.")
 ]
-Event = Annotated[str | None, typer.Option("--event", help="Column of event types, for --events.")]
+Event = Annotated[str | None, typer.Option("--event", help="Column of event types, for `abaca prepare --events`.")]
 OnBadRow = Annotated[
     str | None, typer.Option("--on-bad-row", help="error: stop and say where; skip: leave it out and count it.")
 ]

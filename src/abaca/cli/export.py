@@ -33,7 +33,7 @@ def command(
         raise SpecError(f"--to {to} is not known; it is onnx")
     recommender = load(model, exact=True)
     assert recommender.saved is not None
-    path = file if file is not None else model.resolve().with_suffix(".onnx")
+    path = file if file is not None else model.resolve().with_name(f"{model.resolve().name}.onnx")
     with show.errors_to().status("exporting"):
         export_onnx(recommender.saved, recommender.training.window, path, n)
     ids = path.with_suffix(".json")

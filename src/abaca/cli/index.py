@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from abaca.checkpoint import Saved, set_index
+from abaca.checkpoint import Saved, set_index, weights_of
 from abaca.cli import show
 from abaca.cli.columns import Json
 from abaca.data.histories import HistorySource
@@ -47,11 +47,12 @@ def command(
     Up to hundreds of thousands of items exact search is fast enough. With an index probabilities are estimates.
     [bold]abaca index model/ --check[/] says how much of the exact answer is found, and how much faster.
     """
+    weights = weights_of(model)
     recommender = load(model)
     saved = recommender.saved
     assert saved is not None
     if remove:
-        set_index(model, None)
+        set_index(model, weights, None)
         return show.as_json({"index": None}) if json else show.console().print("no index: answers are exact")
     check_output(saved)
     ranker = recommender.ranker()
@@ -68,7 +69,7 @@ def command(
         return show.as_json({"index": None}) if json else show.console().print(said)
     facts = check(ranker, index, queries[1])
     if not only_check:
-        write_index(model, index, {"recall": recall, **facts})
+        write_index(model, weights, index, {"recall": recall, **facts})
     return show.as_json(facts) if json else _tell(facts)
 
 

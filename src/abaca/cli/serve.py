@@ -3,6 +3,7 @@
 import ipaddress
 import logging
 import os
+import signal
 import socket
 from pathlib import Path
 from typing import Annotated
@@ -70,6 +71,8 @@ def command(
     from abaca.serve.service import Service
     from abaca.serve.store import open_store
 
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server takes it: nothing is loaded yet
     torch.set_num_threads(threads)
     meters = Meters()
     token, admin_token = _secret(token_file, "ABACA_TOKEN"), _secret(admin_token_file, "ABACA_ADMIN_TOKEN")

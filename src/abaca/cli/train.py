@@ -32,7 +32,10 @@ def command(
         str | None,
         _option("--output", "Output layer: softmax, +C, +CP, +CPR:100, +Mi, +nodup, mos:3, …", DEFAULT_OUTPUT),
     ] = None,
-    config: Annotated[Path | None, _option("--config", "TOML file with any of these options; flags win.")] = None,
+    config: Annotated[
+        Path | None,
+        _option("--config", "TOML file with options from --epochs to --split but --threads and columns; flags win."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model or run that is there.")] = False,
     epochs: Annotated[int | None, _option("--epochs", "Passes at most.", DEFAULTS.epochs)] = None,
@@ -58,7 +61,7 @@ def command(
     metric: Annotated[str | None, _option("--metric", "What validation maximises.", DEFAULTS.metric)] = None,
     seed: Annotated[int | None, _option("--seed", "Same seed, same model.", DEFAULTS.seed)] = None,
     dim: Annotated[int | None, _option("--dim", "Size of item embeddings.", 64)] = None,
-    hidden: Annotated[int | None, _option("--hidden", "Size of the GRU's state (gru4rec).", 64)] = None,
+    hidden: Annotated[int | None, _option("--hidden", "Size of the GRU's state (gru4rec).", 128)] = None,
     dropout: Annotated[float | None, _option("--dropout", "Of the encoder.", "the encoder's")] = None,
     device: Annotated[str | None, _option("--device", "cpu, cuda, or auto: a GPU where there is one.", "auto")] = None,
     threads: Annotated[int, typer.Option("--threads", min=0, max=1024, help="CPU threads; 0: as torch chooses.")] = 0,
@@ -77,7 +80,8 @@ def command(
     """Train a model on a log, keeping the epoch that validates best.
 
     A log is prepared first (`abaca prepare` has all options for that); a prepared folder is used as it is. The run
-    can be killed at any moment: [bold]--resume[/] goes on and ends with exactly the same weights.
+    can be killed at any moment: [bold]--resume[/] goes on and ends with exactly the same weights (on a GPU up to
+    rounding).
 
     Example: [bold]abaca train purchases.csv model/ --output softmax+CPR:100+Mi --epochs 30[/]
     """

@@ -28,7 +28,7 @@ def command(
     config: Annotated[Path | None, typer.Option("--config", help="TOML file with options that stay.")] = None,
     space: Annotated[
         Path | None,
-        typer.Option("--space", help="TOML file: option = [values], or { low = …, high = …, log = true }."),
+        typer.Option("--space", help="TOML file: option = \\[values], or { low = …, high = …, log = true }."),
     ] = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Trials at most, earlier ones counted.")] = 30,
     minutes: Annotated[float, typer.Option("--minutes", help="No trial begins after so long; 0: no limit.")] = 0,

@@ -77,12 +77,20 @@ def text_sql(column: str, type: str) -> str:
 
 
 def parse_time(store: Store, value: str | float, option: str) -> float:
-    """A moment given as an option, a number or an ISO date, in the seconds that the log is kept in."""
+    """A moment given as an option: a number as in the log, or an ISO date, in the log's seconds or milliseconds."""
     number, date = store.row(f"SELECT {_number('$1')}, {_date('$1')}", [str(value)])
-    seconds = date if number is None else number
-    if seconds is None:
+    if number is not None:
+        return float(number)
+    if date is None:
         raise LogError(f"{option} {value!r} is not a number or an ISO date like 2024-01-31")
-    return float(seconds)
+    latest = store.value('SELECT max("time") FROM log')
+    return float(date) * (1000 if latest is not None and unix_seconds(latest) == latest / 1000 else 1)
+
+
+def unix_seconds(time: float) -> float | None:
+    """A time that is plausibly unix seconds (1980 to 2100) or milliseconds, in seconds; else None."""
+    low, high = 315_532_800.0, 4_102_444_800.0
+    return time if low <= time < high else time / 1000 if low <= time / 1000 < high else None
 
 
 def _number(value: str) -> str:

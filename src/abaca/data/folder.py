@@ -28,13 +28,16 @@ FILES = (
     "users.parquet",
 )
 
+MARK = "[0-9a-f]" * 8
+"""What the names of drafts and of folders moved aside have in common, as a pattern."""
+
 
 @contextlib.contextmanager
 def new_folder(path: Path, overwrite: bool) -> Iterator[Path]:
     """A folder to write into that takes its place only if all goes well; else what was there stays as it was."""
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    mark = uuid.uuid4().hex[:8]
+    mark = uuid.uuid4().hex[: MARK.count("[")]
     draft = path.parent / f".{path.name}.{mark}.part"
     with locked(path.parent, wait=True):
         _tidy(path)
@@ -65,12 +68,12 @@ def check_apart(path: Path, source: Path | None) -> None:
 
 def _tidy(path: Path) -> None:
     """Undo what killed processes left behind: an older folder that was moved aside comes back, drafts go."""
-    for aside in path.parent.glob(f".{glob.escape(path.name)}.*.old"):
+    for aside in path.parent.glob(f".{glob.escape(path.name)}.{MARK}.old"):
         if path.exists():
             shutil.rmtree(aside, ignore_errors=True)
         else:
             aside.rename(path)
-    for draft in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.{MARK}.part"):
         with locked(draft) as alone:
             if alone:
                 shutil.rmtree(draft, ignore_errors=True)

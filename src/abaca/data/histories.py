@@ -172,6 +172,8 @@ class ListHistories:
         if not isinstance(key, kind) or isinstance(key, bool):
             wanted = "text" if self.key_kind == "text" else "a whole number"
             raise LogError(f"{file.name} {file.unit} {line}: the user {key!r} is not {wanted}; fix the {file.unit}")
+        if isinstance(key, int) and not -(1 << 63) <= key < 1 << 63:
+            raise LogError(f"{file.name} {file.unit} {line}: the user {key} is beyond 64 bits; write users as text")
         return key
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from abaca.data.fields import parse_time
+from abaca.data.fields import parse_time, unix_seconds
 from abaca.data.store import Store
 from abaca.errors import SpecError
 
@@ -107,8 +107,7 @@ def moment(time: float) -> str:
 
 def as_date(time: float) -> str | None:
     """The ISO date of a time that is plausibly unix seconds (1980 to 2100) or milliseconds; else None."""
-    low, high = 315_532_800.0, 4_102_444_800.0
-    seconds = time if low <= time < high else time / 1000 if low <= time / 1000 < high else None
+    seconds = unix_seconds(time)
     if seconds is None:
         return None
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -43,8 +43,11 @@ def read_header(path: Path, delimiter: str | None) -> tuple[list[str], str, int]
             continue
         if _undecodable(line):
             raise LogError(f"{path.name} line {number}: the text is not UTF-8; save the file as UTF-8")
-        sign = delimiter or delimiter_of(line)
-        return next(csv.reader([line.rstrip("\r\n")], delimiter=sign)), sign, number
+        try:
+            sign = delimiter or delimiter_of(line)
+            return next(csv.reader([line.rstrip("\r\n")], delimiter=sign)), sign, number
+        except csv.Error as error:
+            raise LogError(f"{path.name} line {number}: no line of column names ({error}); check the file") from error
     return [], delimiter or ",", 0
 
 

@@ -108,6 +108,11 @@ def shared_out(windows: int, floats: int, work: Callable[[int, int, Tensor], Non
     in_parallel(workers, part)
 
 
+def window_at(first: int, *tensors: Tensor | None) -> list[int | None]:
+    """Where a window of each contiguous tensor (windows, …) begins; None for none."""
+    return [None if x is None else x.data_ptr() + first * x.stride(0) * x.element_size() for x in tensors]
+
+
 def library() -> ctypes.CDLL:
     library = native.library()
     assert library is not None, "takes() says no without a library"

@@ -67,7 +67,8 @@ class IndexSearch:
         rows, catalogue = scores.rows, scores.catalogue
         ids, _ = scores.overrides.of(slice(None), catalogue)
         count = self.fetched(scores, question.n + question.banned.shape[1])
-        best = torch.from_numpy(self.index.find(scores.queries.flatten(0, 1).numpy(), count)).view(rows, -1)
+        best = torch.from_numpy(self.index.find(scores.queries.flatten(0, 1).cpu().numpy(), count))
+        best = best.to(ids.device).view(rows, -1)
         parts = [best.where(best >= 0, catalogue), ids, question.mass_of]
         if question.only is not None:
             parts.append(question.only)

@@ -96,11 +96,14 @@ def least(enough: Callable[[int], bool], most: int) -> int:
     return high
 
 
-def write_index(folder: Path, index: Index, facts: dict[str, Any]) -> None:
-    """Make an index part of the model directory, in place of an older one."""
+def write_index(folder: Path, weights: str, index: Index, facts: dict[str, Any]) -> None:
+    """Make an index of these weights part of the model directory, in place of an older one."""
     draft = folder / "index.new.faiss"
     index.write(draft)
-    set_index(folder, draft, index.kind, index.effort, facts)
+    try:
+        set_index(folder, weights, draft, index.kind, index.effort, facts)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def tuning_histories(ranker: ModelRanker, seed: int = 0) -> list[np.ndarray]:

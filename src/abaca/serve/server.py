@@ -17,9 +17,9 @@ logger = logging.getLogger(__name__)
 GRACE = 30
 """Seconds that requests have to finish when the server is told to end."""
 
-IDLE = 75
-"""Seconds that a connection may stay idle: longer than proxies keep theirs (60 is usual), so that the one who closes is
-never the one who is about to be asked."""
+IDLE = 130
+"""Seconds that a connection may stay idle: longer than proxies keep theirs (nginx 60, Traefik 90, Caddy 120), so that
+the one who closes is never the one who is about to be asked."""
 
 
 def listen(host: str, port: int) -> socket.socket:

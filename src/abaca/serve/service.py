@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from abaca.checkpoint import MODEL
 from abaca.errors import ModelError, QueryError
+from abaca.memory import give_back
 from abaca.recommendation import Policy, Recommendations
 from abaca.recommender import Recommender, load
 from abaca.serve.batching import Batcher
@@ -103,6 +104,7 @@ class Service:
                 logger.error("reload refused, the old models stay: %s", error)
                 raise
             self._models = models
+        give_back()
         logger.info("reloaded %s", ", ".join(f"{model.name} {model.version}" for model in models.values()))
         return list(models.values())
 

@@ -17,7 +17,7 @@ KINDS = ("data", "run", "test", "baseline", "comparison", "example")
 
 
 class Results:
-    """What is in a results file, by kind and id; the first entry of an id is the one that counts."""
+    """What is in a results file, by kind and id; the first entry of an id is the one that counts, of data the last."""
 
     def __init__(self, path: Path, lock: Path) -> None:
         self.path, self.lock = path, lock
@@ -36,7 +36,10 @@ class Results:
         self._read_to += len(whole)
         for line in whole.splitlines():
             entry = _parsed(line)
-            if entry is not None:
+            if entry is not None and entry["kind"] == "data":  # the latest is the current one
+                self.entries["data"].pop(entry["id"], None)
+                self.entries["data"][entry["id"]] = entry
+            elif entry is not None:
                 self.entries[entry["kind"]].setdefault(entry["id"], entry)
 
     def get(self, kind: str, id: str) -> Entry | None:

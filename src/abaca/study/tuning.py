@@ -114,7 +114,9 @@ class Tuning:
 
         if left > 0:
             timeout = 60 * minutes if minutes else None
-            self.study.optimize(lambda trial: self._trial(trial, watch), left, timeout, callbacks=[said])
+            ends = (self.optuna.trial.TrialState.COMPLETE, self.optuna.trial.TrialState.PRUNED)
+            enough = self.optuna.study.MaxTrialsCallback(trials, states=ends)  # others may search beside this process
+            self.study.optimize(lambda trial: self._trial(trial, watch), left, timeout, callbacks=[said, enough])
         return self.best()
 
     def best(self) -> Found:
@@ -135,11 +137,15 @@ class Tuning:
         with FileLock(self.folder / "runs" / f"{trial.number}.lock"):
             chosen = {name: _suggest(trial, name, values) for name, values in self.search.space.items()}
             recommender = self.search.recommender(chosen)
-            folder = self.folder / "runs" / digest(self.search.options(chosen))
+            folder = self.folder / "runs" / digest([self.study.study_name, self.search.options(chosen)])
             try:
                 recommender.fit(self.sequences, folder=folder, resume=True, watch=_Pruning(self.optuna, trial, watch))
             except TrainingError as error:
+                shutil.rmtree(folder, ignore_errors=True)
                 raise self.optuna.TrialPruned(str(error)) from error
+            except self.optuna.TrialPruned:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
             assert recommender.saved is not None
             figure: float = recommender.saved.training["best"]
             shutil.rmtree(folder)

@@ -70,8 +70,9 @@ class Work:
             tell(Message("began", f"preparing {data.name}"))
             sequences = self.workshop.sequences(data)
             self.results.refresh()
-            if self.results.get("data", _data_id(data, sequences)) is None:
-                self.results.append("data", _data_id(data, sequences), **_data_values(data, sequences))
+            current, id = self.standing.data.get(data.name), _data_id(data, sequences)
+            if current is None or current["id"] != id:
+                self.results.append("data", id, **_data_values(data, sequences))
         self.standing.check_defaults()
 
     def share(self, tell: Tell) -> None:

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from abaca.errors import SpecError
 from abaca.nn.attention import attend
 from abaca.nn.dropout import Dropout
 from abaca.nn.encoders.checks import check_shares, check_sizes
+from abaca.nn.gelu import gelu
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.attention_norm(x + self.dropout(self.attend(x)))
-        return self.inner_norm(x + self.dropout(self.narrow(F.gelu(self.widen(x)))))  # type: ignore[no-any-return]
+        return self.inner_norm(x + self.dropout(self.narrow(gelu(self.widen(x)))))  # type: ignore[no-any-return]
 
     def attend(self, x: Tensor) -> Tensor:
         """Each position looks at itself and what stands before it."""

@@ -7,10 +7,13 @@ import ctypes
 import functools
 import importlib.machinery
 import os
+import warnings
 from collections.abc import Callable
 from ctypes import POINTER, c_double, c_float, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, Literal
+
+from abaca.errors import SpecError
 
 Mode = Literal["avx2", "portable"]
 
@@ -145,6 +148,9 @@ class CopiesGradientsStruct(ctypes.Structure):
 _LOSS = [POINTER(LogitsStruct), POINTER(LossStruct)]
 _RUNNING = [*_LOSS, POINTER(RunningStruct)]
 
+ABI = 1
+"""Counts the changes of `SIGNATURES` and of structures; the library has a function of that name (`rowpass.c`)."""
+
 SIGNATURES = {
     "abaca_loss_words": (c_int64, [POINTER(LogitsStruct), c_int64]),
     "abaca_uses_avx2": (c_int64, []),
@@ -168,6 +174,9 @@ SIGNATURES = {
         [POINTER(CopiesStruct), POINTER(CopiesGradientsStruct), c_int64, c_int64, c_void_p],
     ),
     "abaca_dropout": (None, [c_void_p, c_void_p, c_int64, POINTER(DropoutStruct), c_int64]),
+    "abaca_gelu": (None, [*[c_void_p] * 3, c_int64, c_int64]),
+    "abaca_mix": (None, [*[c_int64] * 4, *[c_void_p] * 5, c_int64]),
+    "abaca_mix_back": (None, [*[c_int64] * 3, *[c_void_p] * 3]),
     "abaca_attention_floats": (c_int64, [POINTER(AttentionStruct)]),
     "abaca_attend": (None, [POINTER(AttentionStruct), c_int64, c_int64, c_void_p, c_void_p]),
     "abaca_attend_back": (None, [POINTER(AttentionStruct), c_int64, c_int64, c_void_p, c_void_p, c_void_p]),
@@ -186,6 +195,9 @@ def library() -> ctypes.CDLL | None:
         path = here / f"_rowpass{suffix}"
         if path.exists():
             loaded = ctypes.CDLL(str(path))
+            if getattr(loaded, f"abaca_abi_{ABI}", None) is None:
+                warnings.warn(f"{path.name} was built from other sources and is not used; install anew", stacklevel=2)
+                return None
             for name, (result, arguments) in SIGNATURES.items():
                 function = getattr(loaded, name)
                 function.restype, function.argtypes = result, arguments
@@ -200,9 +212,10 @@ def function(name: str) -> Callable[..., Any]:
 
 def mode() -> Mode | None:
     """Which primitives run; None where torch does the work."""
-    loaded, switch = library(), os.environ.get(SWITCH, "")
-    if loaded is None or switch == "0":
+    switch = os.environ.get(SWITCH, "")
+    if switch not in ("", "0", "1", "portable"):
+        raise SpecError(f"got {SWITCH}={switch!r}, expected 0, 1 or portable")
+    loaded = library() if switch != "0" else None
+    if loaded is None:
         return None
-    if switch not in ("", "1", "portable"):
-        raise ValueError(f"got {SWITCH}={switch!r}, expected 0, 1 or portable")
     return "avx2" if switch != "portable" and loaded.abaca_uses_avx2() else "portable"

@@ -346,8 +346,39 @@ AVX2 static void gru_back(int64_t n, float *reset, float *update, float *fresh, 
     }
 }
 
+INLINE __m256 gelu_eight(__m256 x, __m256 *slope) {
+    __m256 one = _mm256_set1_ps(1.0f), half = _mm256_set1_ps(0.5f), size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+    __m256 e = exp_eight(_mm256_mul_ps(_mm256_mul_ps(_mm256_set1_ps(-0.5f), x), x));
+    __m256 t = _mm256_div_ps(one, _mm256_fmadd_ps(_mm256_set1_ps(PHI_T0), size, one));
+    __m256 p = _mm256_fmadd_ps(_mm256_set1_ps(PHI_T5), t, _mm256_set1_ps(PHI_T4));
+    p = _mm256_fmadd_ps(p, t, _mm256_set1_ps(PHI_T3));
+    p = _mm256_fmadd_ps(p, t, _mm256_set1_ps(PHI_T2));
+    p = _mm256_fmadd_ps(p, t, _mm256_set1_ps(PHI_T1));
+    __m256 beyond = _mm256_mul_ps(_mm256_mul_ps(half, e), _mm256_mul_ps(p, t));
+    __m256 share = _mm256_blendv_ps(_mm256_sub_ps(one, beyond), beyond, x); /* by the sign of x */
+    *slope = _mm256_fmadd_ps(x, _mm256_mul_ps(_mm256_set1_ps(PHI_DENSITY), e), share);
+    return _mm256_mul_ps(x, share);
+}
+
+AVX2 static void gelu(const float *values, int64_t n, float *made, float *slope) {
+    int64_t i = 0;
+    __m256 steep;
+    for (; i + 8 <= n; i += 8) {
+        _mm256_storeu_ps(made + i, gelu_eight(_mm256_loadu_ps(values + i), &steep));
+        if (slope) _mm256_storeu_ps(slope + i, steep);
+    }
+    float lanes[8] = {0}, slopes[8];
+    for (int64_t u = i; u < n; u++) lanes[u - i] = values[u];
+    _mm256_storeu_ps(lanes, gelu_eight(_mm256_loadu_ps(lanes), &steep));
+    _mm256_storeu_ps(slopes, steep);
+    for (int64_t u = i; u < n; u++) {
+        made[u] = lanes[u - i];
+        if (slope) slope[u] = slopes[u - i];
+    }
+}
+
 const Primitives abaca_avx2 = {
-    fold, range, count, below, collect, sum_exp, make_exp, dots, weigh, drop, gru_step, gru_back,
+    fold, range, count, below, collect, sum_exp, make_exp, dots, weigh, drop, gru_step, gru_back, gelu,
 };
 #else
 typedef int abaca_no_avx2; /* a file may not be empty */

@@ -121,6 +121,16 @@ static void gru_back(int64_t n, float *reset, float *update, float *fresh, float
     }
 }
 
+static void gelu(const float *values, int64_t n, float *made, float *slope) {
+    for (int64_t i = 0; i < n; i++) {
+        float x = values[i], e = exp_one(-0.5f * x * x), t = 1.0f / (1.0f + PHI_T0 * fabsf(x));
+        float beyond = 0.5f * e * t * (PHI_T1 + t * (PHI_T2 + t * (PHI_T3 + t * (PHI_T4 + t * PHI_T5))));
+        float share = x < 0.0f ? beyond : 1.0f - beyond;
+        made[i] = x * share;
+        if (slope) slope[i] = share + x * (PHI_DENSITY * e);
+    }
+}
+
 const Primitives abaca_portable = {
-    fold, range, count, below, collect, sum_exp, make_exp, dots, weigh, drop, gru_step, gru_back,
+    fold, range, count, below, collect, sum_exp, make_exp, dots, weigh, drop, gru_step, gru_back, gelu,
 };

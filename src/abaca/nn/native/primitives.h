@@ -52,6 +52,9 @@ typedef struct {
      * and leaves with the part that goes straight to the state before. */
     void (*gru_back)(int64_t n, float *reset, float *update, float *fresh, float *heard, const float *before,
                      const float *grad_after, float *grad);
+
+    /* made[i] = x Φ(x) of each value x, Φ the normal distribution; with slope, its derivative Φ(x) + x φ(x) too. */
+    void (*gelu)(const float *values, int64_t n, float *made, float *slope);
 } Primitives;
 
 /* exp(x) for x ≤ 0 to within 2e-7, relative: x = n ln 2 + r with |r| ≤ ln 2 / 2,
@@ -65,6 +68,16 @@ typedef struct {
 #define EXP_P2 4.1668410107e-2f
 #define EXP_P3 1.6666520036e-1f
 #define EXP_P4 4.9999993273e-1f
+
+/* 1 − Φ(x) for x ≥ 0 to within 1e-7: exp(−x²/2) t (T1 + T2 t + … + T5 t⁴) / 2 with t = 1 / (1 + T0 x)
+ * (Hastings; Abramowitz and Stegun, 7.1.26). */
+#define PHI_T0 0.231641888f /* 0.3275911 / √2 */
+#define PHI_T1 0.254829592f
+#define PHI_T2 -0.284496736f
+#define PHI_T3 1.421413741f
+#define PHI_T4 -1.453152027f
+#define PHI_T5 1.061405429f
+#define PHI_DENSITY 0.39894228040f /* φ(0) = 1 / √(2π) */
 
 /* Floats are added up over so many values at most, then in double. */
 #define SUM_BLOCK 1024

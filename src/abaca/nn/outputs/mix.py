@@ -1,8 +1,14 @@
 """From states to the query: the last state, or with Mi a mix of the last three positions of every layer."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from abaca.nn import native
+from abaca.nn.frame import can_read, shared_out, window_at
 
 POSITIONS = 3
 
@@ -27,7 +33,54 @@ class Mi(nn.Module):
         self.query_dim = 2 * dim
 
     def forward(self, states: Tensor) -> Tensor:
+        weight, bias = self.linear.weight, self.linear.bias
+        if can_read(states, weight):
+            return _Mix.apply(states.flatten(2), weight, bias)  # type: ignore[no-untyped-call, no-any-return]
         length = states.shape[1]
         flat = F.pad(states.flatten(2), (0, 0, POSITIONS - 1, 0))  # (B, 2 + L, M·D)
         block = torch.cat([flat[:, i : i + length] for i in range(POSITIONS)], dim=-1)  # (B, L, 3·M·D)
-        return torch.cat([states[:, :, -1], F.gelu(self.linear(block))], dim=-1)  # (B, L, 2·D)
+        return torch.cat([states[:, :, -1], F.gelu(F.linear(block, weight, bias))], dim=-1)  # (B, L, 2·D)
+
+
+class _Mix(torch.autograd.Function):
+    """The native form: a position's states are multiplied once, and the two after it hear of them too."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        states, bias = states.contiguous(), bias.contiguous()
+        windows, length, width = states.shape
+        dim = len(bias)
+        turned = weight.reshape(dim, POSITIONS, width).transpose(0, 1).reshape(-1, width)  # (3·D, M·D)
+        said = torch.mm(states.view(-1, width), turned.T)  # to the position after next, the next, and itself
+        said = said.view(windows, length, -1)  # (B, L, 3·D)
+        queries = torch.empty(windows, length, 2 * dim)
+        slope = torch.empty(windows, length, dim) if any(ctx.needs_input_grad) else None
+
+        def work(first: int, count: int, _: Tensor) -> None:
+            heard, spoken, made, steep = window_at(first, states, said, queries, slope)
+            pointers = heard, spoken, bias.data_ptr(), made, steep
+            native.function("abaca_mix")(count, length, dim, width, *pointers, native.mode() == "portable")
+
+        shared_out(windows, 0, work)
+        ctx.save_for_backward(states, turned, slope)
+        return queries
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        states, turned, slope = ctx.saved_tensors
+        windows, length, width = states.shape
+        dim = slope.shape[2]
+        grad = grad.contiguous()
+        grad_said = torch.empty(windows, length, POSITIONS * dim)
+
+        def work(first: int, count: int, _: Tensor) -> None:
+            native.function("abaca_mix_back")(count, length, dim, *window_at(first, grad, slope, grad_said))
+
+        shared_out(windows, 0, work)
+        flat = grad_said.view(-1, POSITIONS * dim)
+        grad_states = torch.mm(flat, turned).view_as(states)
+        grad_states[..., -dim:] += grad[..., :dim]
+        grad_turned = torch.mm(flat.T, states.view(-1, width))
+        grad_weight = grad_turned.view(POSITIONS, dim, width).transpose(0, 1).reshape(dim, -1)
+        return grad_states, grad_weight, flat[:, -dim:].sum(dim=0)

@@ -5,6 +5,7 @@ them page by page takes a fifth of the time of an evaluation. A library has no b
 """
 
 import ctypes
+from typing import Any
 
 TRIM, MMAP = -1, -3
 """M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h."""
@@ -18,8 +19,20 @@ LARGE = 32 << 20
 
 def keep_memory() -> bool:
     """Ask the C library; whether it is one that can (glibc)."""
+    ask = _function("mallopt")
+    return ask is not None and bool(ask(MMAP, LARGE) and ask(TRIM, KEPT))
+
+
+def give_back() -> None:
+    """Give back what lies idle now, also what other threads left, such as the one that read an older model."""
+    trim = _function("malloc_trim")
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
+
+
+def _function(name: str) -> Any:
+    """A function of the C library; None where it has none of that name."""
     try:
-        ask = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
-        return False
-    return bool(ask(MMAP, LARGE) and ask(TRIM, KEPT))
+        return getattr(ctypes.CDLL(None), name, None)
+    except (OSError, TypeError):
+        return None
