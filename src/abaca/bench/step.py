@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from abaca.bench.measure import Contender, Spent
-from abaca.bench.sizes import BATCH_TARGETS, paper_sizes
+from abaca.bench.sizes import BATCH_TARGETS, sizes_of
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
 from abaca.nn.encoders import ENCODERS
@@ -69,14 +69,17 @@ class StepBench:
     overlap: int = TrainingOptions.overlap
     batch_targets: int = BATCH_TARGETS
     steps: int = 10
+    sizes: str = "defaults"
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise SpecError(f"steps must be above 0, got {self.steps}")
+        sizes_of("gru4rec", self.sizes)
 
     @property
     def title(self) -> str:
-        return f"Training step of {self.batch_targets:,} targets, overlap {self.overlap}"
+        sizes = {"defaults": "default sizes", "paper": "the paper's sizes"}[self.sizes]
+        return f"Training step of {self.batch_targets:,} targets, overlap {self.overlap}, {sizes}"
 
     def references(self, name: str) -> Mapping[str, str]:
         """An encoder's layers are compared with its own softmax."""
@@ -90,7 +93,7 @@ class StepBench:
         def run(encoder: str, output: str) -> Spent:
             name = f"{encoder} {output}"
             if name not in models:
-                models[name] = make_model(encoder, output, sequences.catalogue.size, **paper_sizes(encoder))
+                models[name] = make_model(encoder, output, sequences.catalogue.size, **sizes_of(encoder, self.sizes))
             return burst(models[name], sequences, options, self.steps)
 
         models: dict[str, Model] = {}

@@ -86,6 +86,9 @@ def step(
     overlap: Annotated[int, typer.Option("--overlap", help="Leading items without loss.")] = StepBench.overlap,
     batch_targets: Annotated[int, typer.Option("--batch-targets", help="Targets per step.")] = StepBench.batch_targets,
     steps: Annotated[int, typer.Option("--steps", help="Steps of a burst.")] = StepBench.steps,
+    sizes: Annotated[
+        str, typer.Option("--sizes", help="Sizes of the encoders: defaults (as `abaca train`), or paper.")
+    ] = StepBench.sizes,
     threads: Threads = 1,
     repetitions: Repetitions = LEAST_REPETITIONS,
     memory: Memory = True,
@@ -98,7 +101,7 @@ def step(
     """
     _use_threads(threads)
     chosen = _chosen_models(encoders, outputs, StepBench.outputs)
-    what = StepBench(opened(sequences), *chosen, targets, overlap, batch_targets, steps)
+    what = StepBench(opened(sequences), *chosen, targets, overlap, batch_targets, steps, sizes)
     run(what, "step", [], repetitions, memory, to, json)
 
 
