@@ -406,7 +406,7 @@ def test_a_folder_takes_one_run_at_a_time(small: Sequences, tmp_path: Path) -> N
     folder = tmp_path / "model"
     with claimed(folder, keep=True):
         for flags in ({}, {"resume": True}, {"overwrite": True}):
-            with pytest.raises(ModelError, match="is being trained by another process; wait for it"):
+            with pytest.raises(ModelError, match="is being written by another process; wait for it"):
                 quick_recommender().fit(small, folder=folder, **flags)
     assert not folder.exists()  # nothing was written there
     quick_recommender().fit(small, folder=folder)
