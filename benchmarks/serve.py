@@ -4,9 +4,10 @@
     python benchmarks/serve.py --seconds 30 --minutes 10 --store postgresql://… --restart 'pg_ctl …' --json serve.json
 
 Two servers run side by side, one that batches and one that does not, and are loaded in turn, several times over, with
-single requests from a client in this process. CPU time is that of the server's process. `inside` is `recommend` called
-in this process on the same histories, `empty` is GET /health. The long run sends at half of the saturating load, with
-reloads every 20 seconds, events when there is a store, and one restart of its database half-way through.
+single requests from a client in this process. CPU time is that of the server's process. `alone` is one client that asks
+one thing after another; `inside` is `recommend` called in this process on the same histories, in turn with `empty`, GET
+/health. The long run sends at half of the saturating load, with reloads every 20 seconds, events when there is a store,
+and one restart of its database half-way through.
 """
 
 import argparse
@@ -222,16 +223,22 @@ async def timed(server: Server, load: Load, work: Callable[[], Awaitable[Any]]) 
     return load
 
 
-def inside(model: Path, asked: list[list[int]], seconds: float) -> float:
-    """CPU seconds of one `recommend` in this process, with a moment between calls, as there is between requests."""
-    recommender = abaca.load(model)
+async def apart(server: Server, model: Path, asked: list[list[int]], seconds: float) -> dict[str, float]:
+    """CPU milliseconds of `recommend` in this process and of an empty request to the server, in turn.
+
+    In turn, since a tight loop would keep the item table in the nearest cache, which no server's does.
+    """
+    recommender, connection, load = abaca.load(model), Connection(server.port), Load()
     recommender.recommend(asked[0], 10)
-    began, count = time.process_time(), 0
-    while time.process_time() < began + seconds:
-        time.sleep(PAUSE)
+    until, spent, count, cpu = time.perf_counter() + seconds, 0.0, 0, server.cpu
+    while time.perf_counter() < until:
+        await connection.ask(EMPTY, load)
+        began = time.thread_time()
         recommender.recommend(asked[count % len(asked)], 10)
+        spent += time.thread_time() - began
         count += 1
-    return (time.process_time() - began) / count
+    connection.close()
+    return {"inside_cpu_ms": 1000 * spent / count, "empty_cpu_ms": 1000 * (server.cpu - cpu) / count}
 
 
 def compare(model: Path, size: Size) -> dict[str, Any]:
@@ -249,16 +256,15 @@ def compare(model: Path, size: Size) -> dict[str, Any]:
                 for name, server in servers.items()
             }
             alone = asyncio.run(saturate(servers["single"], requests, 1, size.seconds)).to_json()
-            empty = asyncio.run(saturate(servers["single"], [message("GET", "/health")], 1, size.seconds / 2)).to_json()
-            rounds.append({**found, "alone": alone, "empty": empty, "inside_cpu_ms": 1000 * inside(model, asked, 1)})
+            rounds.append(
+                {**found, "alone": alone, **asyncio.run(apart(servers["single"], model, asked, size.seconds))}
+            )
         most = statistics.median(one["batched"]["per_second"] for one in rounds)
-        half = asyncio.run(arrive(servers["batched"], requests, most / 2, 2 * size.seconds)).to_json()
+        half = asyncio.run(arrive(servers["batched"], requests, most / 2, max(30, 2 * size.seconds))).to_json()
     return {"rounds": rounds, "half_load": half, "claims": claims(rounds, half)}
 
 
-PAUSE = 0.001
-"""Seconds; without any, the item table stays in the nearest cache, which no server's does."""
-
+EMPTY = message("GET", "/health")
 BATCHES = {"batched": "64", "single": "1"}
 
 
@@ -270,7 +276,7 @@ def claims(rounds: list[dict[str, Any]], half: dict[str, Any]) -> dict[str, floa
         ),
         "cpu_of_batching": statistics.median(one["batched"]["cpu_ms"] / one["single"]["cpu_ms"] for one in rounds),
         "cpu_to_inside_plus_empty": statistics.median(
-            one["single"]["cpu_ms"] / (one["inside_cpu_ms"] + one["empty"]["cpu_ms"]) for one in rounds
+            one["alone"]["cpu_ms"] / (one["inside_cpu_ms"] + one["empty_cpu_ms"]) for one in rounds
         ),
         "p99_to_p50_at_half_load": half["p99_ms"] / half["p50_ms"],
     }

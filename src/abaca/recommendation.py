@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from numbers import Real
 from typing import Any
@@ -106,7 +106,7 @@ class Recommendations:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a program."""
-        items = [{**asdict(item), "reason": item.reason} for item in self.items]
+        items = [{**vars(item), "reason": item.reason} for item in self.items]
         return {
             "items": items,
             "unknown": list(self.unknown),
