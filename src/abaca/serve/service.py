@@ -1,5 +1,6 @@
 """The models that are served: loaded, asked in batches, and replaced while they answer."""
 
+import gc
 import json
 import logging
 import threading
@@ -71,6 +72,7 @@ class Service:
         self._folders = _named(folders)
         self._models = {name: _load(name, folder) for name, folder in self._folders.items()}
         self._reloading = threading.Lock()
+        _settle()
         self._observe = observe or (lambda size: None)
         self.batcher: Batcher[_Asked, Recommendations] = Batcher(self._answer, batch, ROOM)
 
@@ -104,7 +106,7 @@ class Service:
                 logger.error("reload refused, the old models stay: %s", error)
                 raise
             self._models = models
-        give_back()
+        _settle()
         logger.info("reloaded %s", ", ".join(f"{model.name} {model.version}" for model in models.values()))
         return list(models.values())
 
@@ -135,6 +137,13 @@ def _ask(asked: list[_Asked]) -> Sequence[Recommendations | Exception]:
         if len(asked) == 1:
             return [error]
         return [result for one in asked for result in _ask([one])]
+
+
+def _settle() -> None:
+    """Models stay: the garbage collector need not look at them again, which would hold requests up."""
+    gc.collect()
+    gc.freeze()
+    give_back()
 
 
 def _named(folders: Sequence[Path]) -> dict[str, Path]:
