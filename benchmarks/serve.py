@@ -223,22 +223,36 @@ async def timed(server: Server, load: Load, work: Callable[[], Awaitable[Any]]) 
     return load
 
 
-async def apart(server: Server, model: Path, asked: list[list[int]], seconds: float) -> dict[str, float]:
-    """CPU milliseconds of `recommend` in this process and of an empty request to the server, in turn.
+async def apart(server: Server, recommend: Callable[[int], Any], seconds: float) -> Load:
+    """Empty requests to the server, in turn with `recommend` in this process, whose CPU time is added to the server's.
 
     In turn, since a tight loop would keep the item table in the nearest cache, which no server's does.
     """
-    recommender, connection, load = abaca.load(model), Connection(server.port), Load()
-    recommender.recommend(asked[0], 10)
-    until, spent, count, cpu = time.perf_counter() + seconds, 0.0, 0, server.cpu
-    while time.perf_counter() < until:
-        await connection.ask(EMPTY, load)
-        began = time.thread_time()
-        recommender.recommend(asked[count % len(asked)], 10)
-        spent += time.thread_time() - began
-        count += 1
+    connection, load, until, spent = Connection(server.port), Load(), time.perf_counter() + seconds, 0.0
+
+    async def both() -> None:
+        nonlocal spent
+        while time.perf_counter() < until:
+            await connection.ask(EMPTY, load)
+            began = time.thread_time()
+            recommend(load.done)
+            spent += time.thread_time() - began
+
+    await timed(server, load, both)
     connection.close()
-    return {"inside_cpu_ms": 1000 * spent / count, "empty_cpu_ms": 1000 * (server.cpu - cpu) / count}
+    load.cpu += spent
+    return load
+
+
+def one_by_one(
+    server: Server, requests: list[bytes], recommend: Callable[[int], Any], seconds: float
+) -> dict[str, float]:
+    """CPU milliseconds of a request that comes alone, and of what it is made of, in short slices, in turn."""
+    loads: dict[str, list[Load]] = {"alone_cpu_ms": [], "inside_and_empty_cpu_ms": []}
+    for _ in range(SLICES):
+        loads["alone_cpu_ms"].append(asyncio.run(saturate(server, requests, 1, seconds / SLICES)))
+        loads["inside_and_empty_cpu_ms"].append(asyncio.run(apart(server, recommend, seconds / SLICES)))
+    return {name: 1000 * sum(x.cpu for x in some) / sum(x.done for x in some) for name, some in loads.items()}
 
 
 def compare(model: Path, size: Size) -> dict[str, Any]:
@@ -246,6 +260,11 @@ def compare(model: Path, size: Size) -> dict[str, Any]:
     asked = histories(size)
     requests = [message("POST", "/recommend", {"history": history}) for history in asked]
     rounds: list[dict[str, Any]] = []
+    recommender = abaca.load(model)
+
+    def recommend(number: int) -> Any:
+        return recommender.recommend(asked[number % len(asked)], 10)
+
     with ExitStack() as opened:
         servers = {name: opened.enter_context(served(model, "--batch", batch)) for name, batch in BATCHES.items()}
         for server in servers.values():
@@ -255,15 +274,13 @@ def compare(model: Path, size: Size) -> dict[str, Any]:
                 name: asyncio.run(saturate(server, requests, size.clients, size.seconds)).to_json()
                 for name, server in servers.items()
             }
-            alone = asyncio.run(saturate(servers["single"], requests, 1, size.seconds)).to_json()
-            rounds.append(
-                {**found, "alone": alone, **asyncio.run(apart(servers["single"], model, asked, size.seconds))}
-            )
+            rounds.append({**found, **one_by_one(servers["single"], requests, recommend, 2 * size.seconds)})
         most = statistics.median(one["batched"]["per_second"] for one in rounds)
         half = asyncio.run(arrive(servers["batched"], requests, most / 2, max(30, 2 * size.seconds))).to_json()
     return {"rounds": rounds, "half_load": half, "claims": claims(rounds, half)}
 
 
+SLICES = 16
 EMPTY = message("GET", "/health")
 BATCHES = {"batched": "64", "single": "1"}
 
@@ -276,7 +293,7 @@ def claims(rounds: list[dict[str, Any]], half: dict[str, Any]) -> dict[str, floa
         ),
         "cpu_of_batching": statistics.median(one["batched"]["cpu_ms"] / one["single"]["cpu_ms"] for one in rounds),
         "cpu_to_inside_plus_empty": statistics.median(
-            one["alone"]["cpu_ms"] / (one["inside_cpu_ms"] + one["empty_cpu_ms"]) for one in rounds
+            one["alone_cpu_ms"] / one["inside_and_empty_cpu_ms"] for one in rounds
         ),
         "p99_to_p50_at_half_load": half["p99_ms"] / half["p50_ms"],
     }
