@@ -27,7 +27,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from abaca.bench.measure import commit, processor
 from abaca.data.batches import Epochs, history_batches
 from abaca.data.synthetic import synthetic_log
 from abaca.nn import native
@@ -36,6 +35,7 @@ from abaca.nn.model import Model, make_model
 from abaca.search.answer import IndexSearch
 from abaca.search.measure import BEST, base_of, cpu_seconds, exact_answer, question, recall
 from abaca.search.tune import tuned
+from abaca.study.environment import commit, processor
 
 OUTPUT = "softmax+CPR:100+Mi"
 RERANKED = 100

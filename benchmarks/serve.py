@@ -32,11 +32,11 @@ import psutil
 import torch
 
 import abaca
-from abaca.bench.measure import commit, processor
 from abaca.checkpoint import Saved, save_model
 from abaca.data.catalogue import Catalogue
 from abaca.data.prepare import PrepareOptions
 from abaca.nn.model import make_model
+from abaca.study.environment import commit, processor
 from abaca.training import TrainingOptions
 
 

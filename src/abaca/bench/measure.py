@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ import torch
 
 from abaca.errors import SpecError
 from abaca.nn import native
+from abaca.study.environment import commit, processor
 
 LEAST_REPETITIONS = 5
 """Fewer do not make a median."""
@@ -204,25 +204,6 @@ def machine() -> dict[str, Any]:
         "native": native.mode(),
         "commit": commit(),
     }
-
-
-def processor() -> str:
-    """The processor's name, as far as the system tells it."""
-    try:
-        with open("/proc/cpuinfo") as lines:
-            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def commit() -> str | None:
-    """The revision of the source tree that runs; None where it is no checkout."""
-    here = Path(__file__).parent
-    try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, cwd=here)
-    except FileNotFoundError:
-        return None
-    return found.stdout.strip() if found.returncode == 0 else None
 
 
 def settings(bench: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def _fixed() -> dict[str, Any]:
         "numpy": np.__version__,
         "loss": native.mode() or "plain torch",
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
     }
 
@@ -50,7 +50,7 @@ def _git(folder: Path, *words: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _processor() -> str:
+def processor() -> str:
     """The processor's name as the system tells it."""
     facts = Path("/proc/cpuinfo")
     if facts.exists():
