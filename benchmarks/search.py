@@ -4,11 +4,11 @@
     python benchmarks/search.py --table trained --json search-trained.json            # most of an hour
 
 `clusters` is a random table of clustered items; `trained` one that a model learns with the full softmax from a log of
-shopping over as many items (`abaca.data.synthetic`, rule mixed). GRU4Rec with plain softmax learns tastes soonest: other
-models still answer everyone alike after as many steps, which is no test of a search. `distinct_best` says how many items
-are among anyone's ten best. The index is tuned to the recall on one half of the queries and measured on the other. Exact
-search is the library's own; `product` is only the matrix product in it, which no exact search avoids. Contenders run in
-turn, each time for other queries; CPU time is what counts.
+shopping over as many items (`abaca.data.synthetic`, rule mixed). GRU4Rec with plain softmax learns tastes soonest:
+other models still answer everyone alike after as many steps, which is no test of a search. `distinct_best` says how
+many items are among anyone's ten best. The index is tuned to the recall on one half of the queries and measured on
+the other. Exact search is the library's own; `product` is only the matrix product in it, which no exact search
+avoids. Contenders run in turn, each time for other queries; CPU time is what counts.
 """
 
 import argparse
