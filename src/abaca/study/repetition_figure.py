@@ -7,6 +7,9 @@ from typing import Any
 from abaca.study.draw import COLOURS, SOFT, Look, Sheet, grid_of
 from abaca.study.repetition import LONGEST, Repetition, Tally
 
+LEAST = 10
+"""Sequences of a length below which nothing is drawn: a share of so few says nothing."""
+
 WITH, WITHOUT = Look("blue", "", "-", 1.8), Look("red", "", "--", 1.8)
 
 
@@ -29,6 +32,7 @@ def repetition_figure(found: Mapping[str, Repetition], most: int = 3) -> Sheet:
         sheet.title(panel, name, "length of the sequence", up)
         panel.set_xlim(0, LONGEST + 1)
         panel.set_ylim(0, top)
+        panel.set_yticks([tick for tick in panel.get_yticks() if 0 <= tick <= min(top, 100)])
         panel.legend(loc="best", frameon=False, labelcolor=SOFT)
     sheet.hide_rest(len(found))
     return sheet
@@ -37,13 +41,13 @@ def repetition_figure(found: Mapping[str, Repetition], most: int = 3) -> Sheet:
 def _top(found: Mapping[str, Repetition]) -> float:
     """Where the scale of all panels ends: the highest line and room for the legend, in tens."""
     tallies = [tally for f in found.values() for tally in (*f.with_repeat, *f.without_repeat)]
-    highest = max((tally.probability.value for tally in tallies), default=1.0)
-    return min(100.0, max(10.0, 10 * math.ceil(14 * highest)))
+    highest = max((tally.probability.value for tally in tallies if tally.count >= LEAST), default=1.0)
+    return max(10.0, 10 * math.ceil(14 * highest))
 
 
 def _draw(sheet: Sheet, panel: Any, tallies: tuple[Tally, ...], words: str, look: Look) -> None:
-    """A line with its band; where nobody is left at a length, both have a gap."""
-    by_length = {tally.length: tally.probability for tally in tallies}
+    """A line with its band; where hardly anybody is left at a length, both have a gap."""
+    by_length = {tally.length: tally.probability for tally in tallies if tally.count >= LEAST}
     lengths = range(min(by_length, default=0), max(by_length, default=-1) + 1)
     gap = float("nan")
     rows = [by_length.get(length) for length in lengths]
