@@ -157,7 +157,7 @@ class Advisor:
         return np.array(items, dtype=np.int64)
 
     def _lists(self, policy: Policy, unknown: list[dict[Id, None]]) -> tuple[np.ndarray, np.ndarray | None]:
-        """The exclude and the candidate list as items; their unknown ids are named in every answer."""
+        """The exclude and the candidate list as items; the first of their unknown ids are named in every answer."""
         missing: dict[Id, None] = {}
         excluded = self._items(() if policy.exclude is None else policy.exclude, missing)
         excluded = excluded[excluded != PAD]
