@@ -25,6 +25,7 @@ from abaca.checkpoint import (
 from abaca.data.catalogue import Catalogue
 from abaca.data.columns import Columns
 from abaca.data.folder import check_apart
+from abaca.data.histories import HistorySource
 from abaca.data.log import Log, read_log
 from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.sequences import Sequences, is_prepared
@@ -225,6 +226,10 @@ class Recommender:
         """How the log that it was trained on was read, as arguments of `read_log`; nothing before a fit."""
         source = self.saved.training.get("source") if self.saved is not None else None
         return {"like": Columns(**source["columns"]), "on_bad_row": source.get("on_bad_row", "error")} if source else {}
+
+    def as_learned(self, source: HistorySource) -> HistorySource:
+        """The same histories, read as the log that it was trained on: its columns, bad rows, events and order."""
+        return replace(source, like=self.reading, options=self.prepare)
 
     def _sizes(self) -> dict[str, Any]:
         """The encoder's options; a transformer's window holds the longest that training or ranking shows it."""

@@ -15,6 +15,7 @@ import pytest
 
 from abaca.batch import recommend_file, run
 from abaca.data.histories import HistorySource
+from abaca.data.log import read_log
 from abaca.errors import LogError, QueryError, SpecError
 from abaca.recommendation import Policy
 from abaca.recommender import Recommender
@@ -95,6 +96,24 @@ def test_json_lines_and_csv_say_the_same(recommender: Recommender, tmp_path: Pat
     assert [float(line["probability"]) if line["probability"] else None for line in lines] == chances
 
 
+def test_a_log_is_read_as_the_log_the_model_learned_from(tmp_path: Path) -> None:
+    """Newest first in the file, a column of times that nobody would guess, views that do not count, doubles."""
+    rows = [(f"u{u}", "x", f"i{(u + k) % 7}", 100 * u + k, "buy") for u in range(12) for k in range(8)]
+    rows += [(user, "x", item, clock + 0.5, "buy") for user, _, item, clock, _ in rows[::3]]  # at once again
+    rows += [(user, "x", "i0", clock + 0.25, "view") for user, _, _, clock, _ in rows[::2]]
+    names = ["user", "item", "product", "clock", "event"]
+    shown = pa.table(dict(zip(names, map(list, zip(*rows[::-1], strict=True)), strict=True)))
+    pq.write_table(shown, tmp_path / "log.parquet")
+    log = read_log(tmp_path / "log.parquet", item="product", time="clock")
+    options = {"events": ("buy",), "drop_consecutive": True, "epochs": 1, "dim": 4, "hidden": 4}
+    model = Recommender("gru4rec", "softmax+C", **options).fit(log)
+    recommend_file(model, HistorySource(tmp_path / "log.parquet"), tmp_path / "out.parquet", Policy(n=3))
+    for row in pq.read_table(tmp_path / "out.parquet").to_pylist():
+        user = int(row["user"][1:])
+        assert row["ids"] == model.recommend([f"i{(user + k) % 7}" for k in range(8)], 3).ids
+        assert row["unknown"] == []
+
+
 def test_ids_of_another_kind_are_spelled_as_the_model_spells_them(tmp_path: Path) -> None:
     numbered = untrained(tmp_path / "numbers", ids=list(range(30)))
     texts = untrained(tmp_path / "texts", ids=[str(i) for i in range(30)])
@@ -116,6 +135,7 @@ from pathlib import Path
 import abaca.batch.parts as parts
 from abaca.batch import recommend_file, run
 from abaca.data.histories import HistorySource
+from abaca.data.log import read_log
 from abaca.recommendation import Policy
 from abaca.recommender import load
 import torch

@@ -17,7 +17,7 @@ GOOD = b'user,item,time\nann,"two\nlines",1\n\n'
 BAD = {
     "missing user": (b",tea,2\n", "the user is missing"),
     "missing item": (b'bob,"",2\n', "the item is missing"),
-    "unreadable time": (b"bob,tea,n/a\n", "time 'n/a' is not a number or an ISO date"),
+    "unreadable time": (b"bob,tea,n/a\n", "time 'n/a' is not a number, as the other times are"),
     "ragged line": (b"bob,tea\n", "2 fields where the first line names 3"),
     "wrong encoding": (b"bob,th\xe9,2\n", "the text is not UTF-8"),
     "broken quotes": (b'bob,"tea"s,2\n', "a quote is opened and not closed, or text follows a closing quote"),

@@ -134,11 +134,22 @@ def test_times_are_numbers_or_iso_dates(spelling: str, seconds: float, tmp_path:
     assert rows_of(table([("a", "b", spelling)])) == [("a", "b", seconds)]
 
 
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_parquet_timestamps_are_seconds(unit: str, tmp_path: Path) -> None:
-    moments = pyarrow.array([1577874600], pyarrow.int64()).cast(pyarrow.timestamp("s")).cast(pyarrow.timestamp(unit))
-    pyarrow.parquet.write_table(pyarrow.table({"user": [1], "item": [2], "ts": moments}), tmp_path / "log.parquet")
-    assert rows_of(tmp_path / "log.parquet") == [(1, 2, 1577874600.0)]
+def test_timestamps_are_seconds(unit: str, zone: str | None, tmp_path: Path) -> None:
+    moments = pyarrow.array([1577874600], pyarrow.int64()).cast(pyarrow.timestamp("s", zone))
+    log = pyarrow.table({"user": [1], "item": [2], "ts": moments.cast(pyarrow.timestamp(unit, zone))})
+    pyarrow.parquet.write_table(log, tmp_path / "log.parquet")
+    assert rows_of(log) == rows_of(tmp_path / "log.parquet") == [(1, 2, 1577874600.0)]
+
+
+@pytest.mark.parametrize("spelling", ["30/01/21", "30-01-21", "1/30/10 8:26", "30/01/2021"])
+def test_a_date_whose_year_is_not_first_is_refused(spelling: str, tmp_path: Path) -> None:
+    rows = [("a", "b", spelling)]
+    with pytest.raises(LogError, match=r"line 2: time '.*' is not a number or an ISO date"):
+        read_log(write_csv(tmp_path / "log.csv", rows))
+    with pytest.raises(LogError, match=r"line 3: time '.*' is not an ISO date, as the other times are"):
+        read_log(write_csv(tmp_path / "log.csv", [("a", "b", "2021-01-30"), *rows]))
 
 
 def test_without_times_file_order_is_the_order(tmp_path: Path) -> None:
@@ -264,6 +275,10 @@ def test_sources_that_are_no_log(tmp_path: Path) -> None:
         read_log(polars.LazyFrame({"user": [1], "item": [2]}))
     with pytest.raises(LogError, match="the user column is DOUBLE; ids are text or whole numbers"):
         read_log({"user": [1.5], "item": [2]})
+    with pytest.raises(LogError, match=r"the item column is VARCHAR\[\]; .* so write one row for each"):
+        read_log({"user": [1], "item": [["milk", "tea"]]})
+    with pytest.raises(LogError, match=r"the time column is DOUBLE\[\]"):
+        read_log({"user": [1], "item": [2], "time": [[1.5]]})
     with pytest.raises(LogError, match="the time column is BOOLEAN"):
         read_log({"user": [1], "item": [2], "time": [True]})
 
@@ -275,6 +290,24 @@ def test_files_of_one_log_must_agree(tmp_path: Path) -> None:
         read_log(tmp_path)
     write_csv(tmp_path / "b.csv", [("1", "2")], ("user", "item"))
     with pytest.raises(LogError, match=r"b\.csv: some files of the log have a time column"):
+        read_log(tmp_path)
+
+
+@pytest.mark.parametrize("empty", ["a.csv", "c.csv"])
+@pytest.mark.parametrize("day", ["2020-01-01", "1577836800"])
+def test_a_file_without_rows_says_nothing_of_times(empty: str, day: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / empty, [])
+    write_csv(tmp_path / "b.csv", [("a", "b", day)])
+    assert rows_of(tmp_path) == [("a", "b", 1577836800.0)]
+
+
+@pytest.mark.parametrize("name", ["b.csv.bz2", "b.parquet.gz", "b.jsonl.zip"])
+def test_a_file_that_cannot_be_unpacked_is_not_passed_over(name: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "a.csv")
+    (tmp_path / "notes.md").write_text("what this is")
+    assert len(rows_of(tmp_path)) == len(ROWS)
+    (tmp_path / name).write_bytes(b"packed")
+    with pytest.raises(LogError, match=f"{name}: cannot be read packed like this"):
         read_log(tmp_path)
 
 

@@ -1,6 +1,7 @@
 """From a log to sequences, on logs small enough to check by hand."""
 
 import dataclasses
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -237,9 +238,38 @@ def test_options_that_the_log_cannot_meet_are_refused(tmp_path: Path) -> None:
         prepared(tmp_path / "s", options=PrepareOptions(since="soon"))
 
 
-@pytest.mark.parametrize("unit", [1, 1000])
-def test_a_date_is_a_date_in_seconds_and_in_milliseconds(tmp_path: Path, unit: int) -> None:
+@pytest.mark.parametrize("unit", [1, 10**3, 10**6, 10**9])
+def test_a_date_is_a_date_whatever_part_of_a_second_is_counted(tmp_path: Path, unit: int) -> None:
     days = [1_577_836_800, 1_577_923_200, 1_578_009_600]  # the first three of 2020
     log = write_csv(tmp_path / "l.csv", [("a", str(day), day * unit) for day in days])
     kept = prepared(tmp_path / "s", log, PrepareOptions(min_user=1, since="2020-01-02", until="2020-01-03"))
     assert histories(kept) == {"a": [str(days[1])]}
+
+
+def test_a_date_is_refused_where_times_are_not(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match=r"`since` is a date, but the log's times, up to 20, are not"):
+        prepared(tmp_path / "s", options=PrepareOptions(since="2020-01-02"))
+    dated = [("a", "x", "1960-01-01"), ("a", "y", "1961-01-01")]
+    for since in ("19601231", 1961):
+        with pytest.raises(LogError, match=f"`since` {since} would be a time soon after 1970"):
+            prepared(tmp_path / "s", dated, PrepareOptions(min_user=1, since=since))
+    kept = prepared(tmp_path / "s", dated, PrepareOptions(min_user=1, since="1960-12-31"))
+    assert histories(kept) == {"a": ["y"]}
+
+
+@pytest.mark.parametrize("since", [np.int64(1577923200), np.float32(1577923200), datetime.date(2020, 1, 2)])
+def test_a_moment_may_be_a_number_of_numpy_or_a_date(since: object, tmp_path: Path) -> None:
+    log = [("a", "x", 1577836800), ("a", "y", 1577923300)]
+    kept = prepared(tmp_path / "s", log, PrepareOptions(min_user=1, since=since))  # type: ignore[arg-type]
+    assert histories(kept) == {"a": ["y"]}
+
+
+@pytest.mark.parametrize(("with_event", "without"), [("a.csv", "b.csv"), ("b.csv", "a.csv")])
+def test_events_need_their_column_in_every_file(with_event: str, without: str, tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    write_csv(folder / with_event, [("a", "x", 1, "buy"), ("a", "y", 2, "view")], ("user", "item", "time", "event"))
+    write_csv(folder / without, [("a", "z", 3)])
+    with pytest.raises(SpecError, match=f"`events` needs event types, and {without} has no such column"):
+        prepared(tmp_path / "s", folder, PrepareOptions(min_user=1, events=("buy",)))
+    assert histories(prepared(tmp_path / "s", folder)) == {"a": ["x", "y", "z"]}

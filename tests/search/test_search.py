@@ -111,15 +111,33 @@ def test_more_effort_finds_more(kind: str) -> None:
     assert shares[0] < shares[-1] == pytest.approx(1)
 
 
-def test_cells_that_hold_too_little_leave_gaps_but_no_false_items(tmp_path: Path) -> None:
+def test_more_cells_are_looked_at_where_the_usual_ones_hold_too_little(tmp_path: Path) -> None:
+    """Many items asked for, many excluded, a long history that is not to be repeated."""
     ids = [f"i{i}" for i in range(ITEMS)]
-    recommender = untrained(tmp_path / "model", "softmax+CPR:100", ids=ids)
-    index = build(table_of(recommender), "ivf")
+    full = untrained(tmp_path / "model", "softmax+CPR:20", ids=ids)
+    index = build(table_of(full), "ivf")
     assert index.effort == 1
-    assert (index.find(np.zeros((1, 8), np.float32), 300) == -1).any()
-    answer = with_index(recommender, index).recommend(["i1", "i2"], n=300)
-    assert len(set(answer.ids)) == len(answer.ids) < 300
-    assert all(0 <= item.probability <= 1 for item in answer)
+    assert (index.find(np.ones((3, 8), np.float32), 300) >= 0).all()
+    indexed = with_index(untrained(tmp_path / "model", "softmax+CPR:20", ids=ids), index)
+    assert indexed.recommend(["i1", "i2"], ITEMS).ids == full.recommend(["i1", "i2"], ITEMS).ids
+    best = full.recommend(["i1", "i2"], ITEMS).ids
+    assert len(indexed.recommend(["i1", "i2"], 10, exclude=best[:300])) == 10
+    assert indexed.recommend(["i1", "i2"], 10, exclude=best[: ITEMS - 10]).ids == best[-10:]
+    assert len(indexed.recommend(best[:350], 10, repeats="exclude")) == 10
+
+
+def test_more_is_looked_at_for_more_items_than_usual() -> None:
+    rng = np.random.default_rng(0)
+    table, queries = rng.normal(size=(4000, 16)).astype(np.float32), rng.normal(size=(50, 16)).astype(np.float32)
+    index = build(table, "ivf")
+    index.effort = 32
+    best = np.argsort(-queries @ table.T, axis=1)[:, :80]
+
+    def share(usual: int) -> float:
+        found = index.find(queries, 80, usual)
+        return float(np.mean([len(set(a) & set(b)) / 80 for a, b in zip(found, best, strict=True)]))
+
+    assert share(80) < share(40) < share(10)
 
 
 def test_the_index_is_tuned_to_the_recall_that_is_asked_for(tmp_path: Path) -> None:

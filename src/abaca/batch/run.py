@@ -64,7 +64,7 @@ def recommend_file(
     """
     if recommender.saved is None:
         raise ModelError("this recommender is not trained yet; call fit, or load a saved one with abaca.load")
-    to = Path(to)
+    to, source = Path(to), recommender.as_learned(source)
     check_apart(to, source.path)
     if to.suffix not in WRITERS:
         raise QueryError(f"{to}: the answers are written as {', '.join(WRITERS)}; give the file such an ending")

@@ -15,8 +15,9 @@ from abaca.data.histories import HistorySource
 from abaca.errors import ModelError, QueryError
 from abaca.ranking import ModelRanker
 from abaca.recommender import load
+from abaca.search.answer import BEST
 from abaca.search.index import Index
-from abaca.search.measure import BEST, check
+from abaca.search.measure import check
 from abaca.search.tune import QUERIES, check_output, make_index, tuning_histories, write_index
 
 CHECK_SEED = 1
@@ -56,7 +57,8 @@ def command(
         return show.as_json({"index": None}) if json else show.console().print("no index: answers are exact")
     check_output(saved)
     ranker = recommender.ranker()
-    queries = _queries(saved, ranker, histories)
+    source = None if histories is None else recommender.as_learned(HistorySource(histories))
+    queries = _queries(saved, ranker, source)
     if only_check:
         if saved.index is None:
             raise ModelError(f"{model} has no search index; make one with `abaca index {model}`")
@@ -73,12 +75,14 @@ def command(
     return show.as_json(facts) if json else _tell(facts)
 
 
-def _queries(saved: Saved, ranker: ModelRanker, source: Path | None) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _queries(
+    saved: Saved, ranker: ModelRanker, source: HistorySource | None
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Histories to tune on and others to check on."""
     if source is None:
         return tuning_histories(ranker), tuning_histories(ranker, CHECK_SEED)
     found = []
-    for history in HistorySource(source).open().read(0):
+    for history in source.open().read(0):
         items = [saved.catalogue.index(id) for id in saved.catalogue.spelled(history.ids)]
         known = np.array([item for item in items if item is not None], dtype=np.int64)
         if len(known):
@@ -86,7 +90,7 @@ def _queries(saved: Saved, ranker: ModelRanker, source: Path | None) -> tuple[li
         if len(found) == 2 * QUERIES:
             break
     if len(found) < 2:
-        raise QueryError(f"{source}: there must be two histories at least with items that the model knows")
+        raise QueryError(f"{source.path}: there must be two histories at least with items that the model knows")
     return found[::2], found[1::2]
 
 

@@ -44,7 +44,7 @@ def command(
     user: User = None,
     item: Item = None,
     time: Time = None,
-    on_bad_row: OnBadRow = "error",
+    on_bad_row: OnBadRow = None,
     resume: Annotated[
         bool, typer.Option("--resume", rich_help_panel=OF_FILES, help="Go on with a run that was stopped.")
     ] = False,
@@ -58,8 +58,8 @@ def command(
     Example: [bold]abaca recommend model/ milk bread milk -n 5 --repeats exclude[/]
 
     For a file: [bold]abaca recommend model/ --histories log.parquet --to answers.parquet[/]
-    The file is a log (one answer per user), or has one history per row in a list column. It is streamed; a run
-    that was stopped, even by kill -9, goes on with the same command and --resume.
+    The file is a log (one answer per user; read as the model's own log was), or has one history per row in a list
+    column. It is streamed; a run that was stopped, even by kill -9, goes on with the same command and --resume.
     """
     _check(history, histories, to)
     recommender = load(model, exact=exact)
@@ -74,7 +74,7 @@ def command(
     )
     if histories is None or to is None:
         return _one(recommender, history or [], policy, json)
-    if on_bad_row not in ("error", "skip"):
+    if on_bad_row not in (None, "error", "skip"):
         raise QueryError(f"--on-bad-row is error or skip, got {on_bad_row!r}")
     source = HistorySource(histories, user, item, time, column, on_bad_row)  # type: ignore[arg-type]
     with _Count() as progress:

@@ -1,5 +1,6 @@
 """What ids and times may look like in a log, and the SQL that reads them."""
 
+import re
 from typing import Literal
 
 from abaca.data.store import Store
@@ -13,16 +14,20 @@ TEXTS = ("VARCHAR", "ENUM", "UUID", '"NULL"', "NULL")
 NUMBERS = (*INTEGERS, "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
 DATES = ("TIMESTAMP", "DATE")
 
+SCALES = (1, 10**3, 10**6, 10**9)
+"""Seconds, milliseconds, microseconds, nanoseconds."""
+
 
 def id_kind(role: str, type: str, where: str) -> IdKind | None:
     """Whether a column of ids holds text or integers; None where only the values can say (JSON)."""
     if type == "JSON":
         return None
-    if type.startswith(TEXTS):
-        return "text"
     if type in INTEGERS:
         return "integer"
-    raise LogError(f"{where}: the {role} column is {type}; ids are text or whole numbers, so convert it to one of them")
+    if type.startswith(TEXTS) and not _is_list(type):
+        return "text"
+    cure = "write one row for each of a list" if _is_list(type) else "convert it to one of them"
+    raise LogError(f"{where}: the {role} column is {type}; ids are text or whole numbers, so {cure}")
 
 
 def id_kind_of(values: list[object]) -> IdKind:
@@ -43,28 +48,32 @@ def id_sql(column: str, type: str, kind: IdKind) -> str:
 
 def time_kind(type: str, where: str) -> TimeKind | None:
     """Whether a column of times holds numbers or dates; None where only the values can say (text)."""
-    if type.startswith(DATES):
+    plain = "" if _is_list(type) else type
+    if plain.startswith(DATES):
         return "date"
-    if type.startswith(NUMBERS):
+    if plain.startswith(NUMBERS):
         return "number"
-    if type == "JSON" or type.startswith(TEXTS):
+    if plain == "JSON" or plain.startswith(TEXTS):
         return None
     raise LogError(f"{where}: the time column is {type}; times are numbers or dates, so convert it to one of them")
 
 
-def time_kind_of(store: Store, values: list[object]) -> TimeKind:
-    """Whether times in text are numbers or dates: as the first that is either."""
+def time_kind_of(store: Store, values: list[object]) -> TimeKind | None:
+    """Whether times in text are numbers or dates: as the first that is either; None where none is."""
     for value in values:
         number, date = store.row(f"SELECT {_number('$1')}, {_date('$1')}", [str(value)])
         if number is not None or date is not None:
             return "number" if number is not None else "date"
-    return "number"
+    return None
 
 
 def time_sql(column: str, type: str, kind: TimeKind) -> str:
     """A time as DOUBLE, seconds where it was a date; NULL where it cannot be read."""
     if type.startswith(DATES):
-        return f"CASE WHEN isfinite({column}) THEN epoch({column}) END"
+        moment = (
+            f"{column}::TIMESTAMPTZ" if "TZ" in type or "ZONE" in type else column
+        )  # the one zoned type it compares
+        return f"CASE WHEN isfinite({moment}) THEN epoch({moment}) END"
     if type.startswith(NUMBERS):
         return f"CASE WHEN isfinite({column}::DOUBLE) THEN {column}::DOUBLE END"
     value = text_sql(column, type)
@@ -76,21 +85,29 @@ def text_sql(column: str, type: str) -> str:
     return f"json_extract_string({column}, '$')" if type == "JSON" else f"{column}::VARCHAR"
 
 
-def parse_time(store: Store, value: str | float, option: str) -> float:
-    """A moment given as an option: a number as in the log, or an ISO date, in the log's seconds or milliseconds."""
+def parse_time(store: Store, value: str | float, option: str, *, dates: bool) -> float:
+    """A moment given as an option: a number as in the log, or an ISO date, in whatever the log counts since 1970."""
     number, date = store.row(f"SELECT {_number('$1')}, {_date('$1')}", [str(value)])
+    latest = store.value('SELECT max("time") FROM log')
+    scale = 1 if dates or latest is None else unix_scale(latest)
     if number is not None:
+        if scale is not None and re.fullmatch(r"(19|20)\d\d(\d{4})?", str(value).strip()):
+            raise LogError(f"{option} {value} would be a time soon after 1970; write a date like 2024-01-31")
         return float(number)
     if date is None:
         raise LogError(f"{option} {value!r} is not a number or an ISO date like 2024-01-31")
-    latest = store.value('SELECT max("time") FROM log')
-    return float(date) * (1000 if latest is not None and unix_seconds(latest) == latest / 1000 else 1)
+    if scale is None:
+        raise LogError(f"{option} is a date, but the log's times, up to {latest:.15g}, are not; give such a number")
+    return float(date) * scale
 
 
-def unix_seconds(time: float) -> float | None:
-    """A time that is plausibly unix seconds (1980 to 2100) or milliseconds, in seconds; else None."""
-    low, high = 315_532_800.0, 4_102_444_800.0
-    return time if low <= time < high else time / 1000 if low <= time / 1000 < high else None
+def unix_scale(time: float) -> int | None:
+    """What a time plausibly counts since 1970, as parts of a second: 1, 1000, …; None if it is not in 1980 to 2100."""
+    return next((scale for scale in SCALES if 315_532_800 <= time / scale < 4_102_444_800), None)
+
+
+def _is_list(type: str) -> bool:
+    return type.endswith("]")
 
 
 def _number(value: str) -> str:
@@ -100,5 +117,6 @@ def _number(value: str) -> str:
 
 
 def _date(value: str) -> str:
-    moment = f"CASE WHEN regexp_matches({value}, '^\\s*\\d') THEN try_cast({value} AS TIMESTAMPTZ) END"
+    """The year comes first and in full: DuckDB would take the day of 31/12/21 for a year."""
+    moment = f"CASE WHEN regexp_matches({value}, '^\\s*\\d{{4,}}[-/]\\d') THEN try_cast({value} AS TIMESTAMPTZ) END"
     return f"CASE WHEN isfinite({moment}) THEN epoch({moment}) END"

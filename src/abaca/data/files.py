@@ -30,6 +30,9 @@ FORMATS = {
 
 COMPRESSED = (".gz", ".zst")
 
+PACKED = (*COMPRESSED, ".bz2", ".xz", ".zip", ".lz4", ".br", ".snappy", ".7z")
+"""Endings of packed files, whether or not they can be read."""
+
 CONTENTS = {
     b"\x1f\x8b": ("gzip", "name it with .gz at the end"),
     b"\x28\xb5\x2f\xfd": ("Zstandard", "name it with .zst at the end"),
@@ -116,6 +119,9 @@ def open_files(source: Path) -> list[LogFile]:
         raise LogError(f"{source} is a pipe or a device, which can be read only once; write it to a file first")
     parts = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
     shown = [part for part in parts if not any(step.startswith((".", "_")) for step in part.parts)]
+    for part in shown:
+        if part.suffix.lower() in PACKED and format_of(part) is None and format_of(part.with_suffix("")) is not None:
+            raise LogError(f"{part}: cannot be read packed like this; unpack it, or move it out of the folder")
     paths = sorted(source / part for part in shown if format_of(source / part) is not None)
     if not paths:
         raise LogError(f"{source} holds no log file; known endings are {_endings()}")

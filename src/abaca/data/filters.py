@@ -28,16 +28,19 @@ def keep_events_and_times(
 
     What is kept of a time is all of it, or what a number of single precision can hold.
     """
+    if events is not None and log.without_event is not None:
+        raise SpecError(f"`events` needs event types, and {log.without_event} has no such column, as other files have")
     if events is not None and not log.has_event:
         raise SpecError("`events` needs a column that says what an interaction is; pass `event=COLUMN`")
     if not log.has_time and not (since is None and until is None):
         raise SpecError("`since` and `until` need times, and the log has none; pass `time=COLUMN`")
     store, dropped = log.store, Counter[str]()
-    is_event = (
-        "true" if events is None else f"coalesce(event IN ({', '.join(text(str(event)) for event in events)}), false)"
-    )
-    bounds = [] if since is None else [f'"time" >= {number(parse_time(store, since, "`since`"))}']
-    bounds += [] if until is None else [f'"time" < {number(parse_time(store, until, "`until`"))}']
+    is_event = "true" if events is None else event_sql(events)
+    bounds = [
+        f'"time" {sign} {number(parse_time(store, moment, name, dates=log.dates))}'
+        for sign, moment, name in ((">=", since, "`since`"), ("<", until, "`until`"))
+        if moment is not None
+    ]
     in_range = " AND ".join(bounds) or "true"
     code_ids(store)
     time = '"time"::FLOAT::DOUBLE' if single else '"time"'
@@ -54,13 +57,18 @@ def keep_events_and_times(
     return dropped
 
 
+def event_sql(events: Sequence[str]) -> str:
+    """Whether an interaction is one of these events."""
+    return f"coalesce(event IN ({', '.join(text(str(event)) for event in events)}), false)"
+
+
 def keep_frequent(store: Store, min_user: int, min_item: int, *, drop_consecutive: bool) -> Dropped:
     """Shrink `kept` until no filter changes it: consecutive duplicates, users with few interactions, rare items."""
     dropped, changed = Counter[str](), True
     while changed:
         changed = False
         if drop_consecutive:
-            changed |= _shrink(store, dropped, "consecutive duplicates", _without_consecutive())
+            changed |= _shrink(store, dropped, "consecutive duplicates", without_consecutive("kept"))
         if min_user > 1:
             changed |= _shrink(store, dropped, "min-user", _with_at_least("user", min_user))
         if min_item > 1:
@@ -81,6 +89,7 @@ def _with_at_least(role: str, least: int) -> str:
     return f'SELECT * FROM kept WHERE "{role}" IN ({frequent})'
 
 
-def _without_consecutive() -> str:
+def without_consecutive(rows: str) -> str:
+    """Of a user's consecutive interactions with the same item the first only."""
     before = 'lag(item) OVER (PARTITION BY "user" ORDER BY "time", "row")'
-    return f"SELECT * FROM kept QUALIFY {before} IS DISTINCT FROM item"
+    return f"SELECT * FROM {rows} QUALIFY {before} IS DISTINCT FROM item"

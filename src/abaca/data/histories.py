@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -15,7 +15,9 @@ import pyarrow.parquet
 from abaca.data.columns import recognise
 from abaca.data.fields import IdKind
 from abaca.data.files import LogFile, open_files
+from abaca.data.filters import event_sql, without_consecutive
 from abaca.data.log import Log, OnBadRow, read_log
+from abaca.data.prepare import PrepareOptions
 from abaca.data.sequences import checksum
 from abaca.data.store import text
 from abaca.data.textlines import json_rows
@@ -67,21 +69,26 @@ class LogHistories:
 
     key = "user"
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, options: PrepareOptions) -> None:
         self.store = log.store
         self.store.run(f"SET memory_limit = {text(MEMORY)}")
         self.bad_rows = log.bad_rows
-        self.total: int = self.store.value('SELECT count(DISTINCT "user") FROM log')
+        time = '"time"::FLOAT' if options.time_precision == "single" else '"time"'
+        counts = event_sql(options.events) if options.events is not None and log.has_event else "true"
+        counted = f'(SELECT "row", "user", item, {time} AS "time" FROM log WHERE {counts})'
+        rows = without_consecutive(counted) if options.drop_consecutive else f"SELECT * FROM {counted}"
+        self.store.run(f"CREATE OR REPLACE TEMPORARY VIEW history AS {rows}")
+        self.total: int = self.store.value('SELECT count(DISTINCT "user") FROM history')
         kind = self.store.types('SELECT "user" FROM log')["user"]
         self.key_kind: IdKind = "integer" if kind == "BIGINT" else "text"
 
     def read(self, start: int) -> Iterator[History]:
         if start >= self.total:
             return
-        first = self.store.value(f'SELECT DISTINCT "user" FROM log ORDER BY "user" LIMIT 1 OFFSET {start}')
+        first = self.store.value(f'SELECT DISTINCT "user" FROM history ORDER BY "user" LIMIT 1 OFFSET {start}')
         where = f'WHERE "user" >= {text(first) if isinstance(first, str) else first}' if start else ""
         pending: History | None = None
-        for batch in self.store.batches(f'SELECT "user", item FROM log {where} ORDER BY "user", "time", "row"'):
+        for batch in self.store.batches(f'SELECT "user", item FROM history {where} ORDER BY "user", "time", "row"'):
             for user, ids in _runs(batch):
                 if pending is not None and pending.key == user:
                     pending.ids.extend(ids)
@@ -190,16 +197,21 @@ class HistorySource:
     """Column of a log's times."""
     history: str | None = None
     """Column of lists; None: the only one, where no other column is the item of a log."""
-    on_bad_row: OnBadRow = "error"
-    """What a log's bad rows do: `error` stops, `skip` leaves them out."""
+    on_bad_row: OnBadRow | None = None
+    """What a log's bad rows do: `error` stops, `skip` leaves them out; None: as in the log it is like, else `error`."""
+    like: dict[str, Any] = field(default_factory=dict)
+    """How the log was read that the model learned from, as arguments of `read_log`."""
+    options: PrepareOptions = PrepareOptions()  # noqa: RUF009
+    """What the model learned from: which events count, and whether a repetition at once does."""
 
     def open(self) -> Histories:
         """The lists of a column, else what the users of a log did."""
         files = open_files(self.path)
         lists = self.history or self._list_column(files[0])
         if lists is None:
-            log = read_log(self.path, user=self.user, item=self.item, time=self.time, on_bad_row=self.on_bad_row)
-            return LogHistories(log)
+            bad = {} if self.on_bad_row is None else {"on_bad_row": self.on_bad_row}
+            log = read_log(self.path, user=self.user, item=self.item, time=self.time, **{**self.like, **bad})
+            return LogHistories(log, self.options)
         for file in files:
             _check_lists(file, lists)
         first = files[0]
@@ -210,7 +222,8 @@ class HistorySource:
 
     def fingerprint(self) -> str:
         """Names what the files hold, and how they are read."""
-        digest = hashlib.sha256(repr((self.user, self.item, self.time, self.history, self.on_bad_row)).encode())
+        read = [value for name, value in sorted(vars(self).items()) if name != "path"]
+        digest = hashlib.sha256(repr(read).encode())
         for file in open_files(self.path):
             digest.update(f"{file.name} {checksum(file.path)}\n".encode())
         return digest.hexdigest()

@@ -30,6 +30,10 @@ class Log:
         """The columns that were read, as the log names them."""
         self.passed_over: dict[str, list[str]] = staging.passed_over
         """Columns that look like the user, the item, … too and were not taken, by what they look like."""
+        self.dates = staging.dates
+        """Whether times are dates, in seconds; else they are numbers as they were given."""
+        self.without_event: str | None = staging.without_event
+        """A file without a column of event types, where others have one."""
         self.on_bad_row: OnBadRow = "skip" if staging.skip else "error"
         self.bad_rows: dict[str, int] = dict(staging.bad_rows)
         """How many rows were left out, by what was wrong with them."""

@@ -1,6 +1,7 @@
 """Preparing: filter a log, put it in order, number its items, split it, and write the sequences."""
 
 import dataclasses
+import datetime
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from abaca.data.folder import check_apart, new_folder, write_manifest
 from abaca.data.itemtable import stage_items, write_catalogue, write_users
 from abaca.data.log import Log
 from abaca.data.sequences import Sequences
-from abaca.data.store import Store, room_to_work
+from abaca.data.store import room_to_work
 from abaca.errors import LogError, SpecError
 from abaca.types import whole_number
 
@@ -84,8 +85,17 @@ class PrepareOptions:
                 raise SpecError(f"a cut at {option} leaves nothing on one side; give a share between 0% and 100%")
         if isinstance(self.events, str) or (self.events is not None and not self.events):
             raise SpecError(f"events is a list of at least one value, not {self.events!r}")
-        if isinstance(self.events, list):
+        if self.events is not None:
             object.__setattr__(self, "events", tuple(self.events))
+        for name in ("since", "until", "valid_from", "test_from"):
+            object.__setattr__(self, name, _plain(getattr(self, name)))
+
+
+def _plain(moment: Any) -> Any:
+    """A moment as a number or text: not as NumPy's number nor as Python's date."""
+    if isinstance(moment, datetime.date):
+        return moment.isoformat()
+    return moment.item() if isinstance(moment, np.generic) else moment
 
 
 def prepare(
@@ -138,7 +148,7 @@ def _write(
     log: Log, folder: Path, options: PrepareOptions, columns: list[str], dropped: Dropped, tell: Progress
 ) -> None:
     store = log.store
-    split, offsets = _split(store, options)
+    split, offsets = _split(log, options)
     tell(f"ordering {offsets[-1]:,} interactions of {len(offsets) - 1:,} users")
     arrays.write_ordered(store, folder, int(offsets[-1]), timed=log.has_time)
     codes = store.value("SELECT count(*) FROM item_codes")
@@ -162,12 +172,12 @@ def _write(
     write_manifest(folder, facts)
 
 
-def _split(store: Store, options: PrepareOptions) -> tuple[splits.Split, arrays.Ints]:
+def _split(log: Log, options: PrepareOptions) -> tuple[splits.Split, arrays.Ints]:
     cuts = None
     if options.split == "time":
         first, second = options.valid_from, options.test_from
-        cuts = splits.find_cuts(store, "80%" if first is None else first, "90%" if second is None else second)
-    lengths, before_valid, before_test = arrays.user_counts(store, cuts)
+        cuts = splits.find_cuts(log, "80%" if first is None else first, "90%" if second is None else second)
+    lengths, before_valid, before_test = arrays.user_counts(log.store, cuts)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     if cuts is None:
         return splits.leave_one_out(offsets), offsets

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from abaca.data.fields import parse_time, unix_seconds
-from abaca.data.store import Store
+from abaca.data.fields import parse_time, unix_scale
+from abaca.data.log import Log
 from abaca.errors import SpecError
 
 TargetChoice = Literal["last", "first", "all"]
@@ -67,11 +67,11 @@ def by_time(
     return Split(rule, valid_start, valid, test, cuts, candidates - len(valid) - len(test))
 
 
-def find_cuts(store: Store, valid_from: str | float, test_from: str | float) -> tuple[float, float]:
+def find_cuts(log: Log, valid_from: str | float, test_from: str | float) -> tuple[float, float]:
     """The two moments of a split by time: as given, or the time below which a share like '80%' of `kept` lies."""
-    first = _cut(store, valid_from, "`valid_from`")
-    second = _cut(store, test_from, "`test_from`")
-    earliest, latest = store.row('SELECT min("time"), max("time") FROM kept')
+    first = _cut(log, valid_from, "`valid_from`")
+    second = _cut(log, test_from, "`test_from`")
+    earliest, latest = log.store.row('SELECT min("time"), max("time") FROM kept')
     span = f"the log goes from {moment(earliest)} to {moment(latest)}"
     if first >= second:
         raise SpecError(
@@ -99,26 +99,26 @@ def share(value: str | float | None) -> float | None:
 
 
 def moment(time: float) -> str:
-    """A time in words: the number, and the date where it is plausibly unix seconds or milliseconds."""
+    """A time in words: the number, and the date where it is plausibly counted since 1970."""
     number = f"{time:.15g}"
     date = as_date(time)
     return number if date is None else f"{number} ({date})"
 
 
 def as_date(time: float) -> str | None:
-    """The ISO date of a time that is plausibly unix seconds (1980 to 2100) or milliseconds; else None."""
-    seconds = unix_seconds(time)
-    if seconds is None:
+    """The ISO date of a time that is plausibly counted since 1970, in seconds or parts of them; else None."""
+    scale = unix_scale(time)
+    if scale is None:
         return None
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.datetime.fromtimestamp(time / scale, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _cut(store: Store, value: str | float, option: str) -> float:
+def _cut(log: Log, value: str | float, option: str) -> float:
     part = share(value)
     if part is None:
-        return parse_time(store, value, option)
-    place = int(part * store.value("SELECT count(*) FROM kept"))
-    return float(store.value('SELECT "time" FROM kept ORDER BY "time" LIMIT 1 OFFSET $1', [place]))
+        return parse_time(log.store, value, option, dates=log.dates)
+    place = int(part * log.store.value("SELECT count(*) FROM kept"))
+    return float(log.store.value('SELECT "time" FROM kept ORDER BY "time" LIMIT 1 OFFSET $1', [place]))
 
 
 def _targets(begin: Ints, end: Ints, target: TargetChoice) -> Ints:

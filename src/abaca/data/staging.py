@@ -58,12 +58,20 @@ class Staging:
         self.bad_rows: Counter[str] = Counter()
         self.columns: Columns
         self.passed_over: dict[str, list[str]]
+        self.without_event: str | None = None
+        """A part without a column of event types, where others have one."""
         self.begun = False
+        self._first = ""
         self._ids: tuple[IdKind, IdKind]
         self._times: TimeKind | None = None
         self._store = store
         self.wanted = wanted
         self.skip = skip
+
+    @property
+    def dates(self) -> bool:
+        """Whether times were spelled as dates."""
+        return self._times == "date"
 
     def add_file(self, file: LogFile) -> None:
         """Stage the rows of a file."""
@@ -97,7 +105,11 @@ class Staging:
             lambda row: row + 1,
         )
         with self._store.registered("arrow_part", table.rename_columns(places)):
-            self._stage(part)
+            try:
+                self._stage(part)
+            except duckdb.Error as error:
+                first = str(error).splitlines()[0]
+                raise LogError(f"the table cannot be read ({first}); convert its columns to plainer types") from error
 
     def _stage_by_line(self, part: Part, file: LogFile) -> None:
         columns = choose(file.columns, self.wanted, file.name)
@@ -148,16 +160,21 @@ class Staging:
         assert item is not None
         user_kind = id_kind("user", types[f"c{user}"], part.where) or id_kind_of(part.sample(user))
         item_kind = id_kind("item", types[f"c{item}"], part.where) or id_kind_of(part.sample(item))
-        if time is not None:
-            by_type = time_kind(types[f"c{time}"], part.where)
-            self._times = by_type or time_kind_of(self._store, part.sample(time))
+        self._times = self._time_kind(part, time, types)
         self._ids, self.columns, self.begun = (user_kind, item_kind), columns, True
+        self._first = part.where
         self.passed_over = passed_over(part.columns, self.wanted, columns)
         listed = ", ".join(
             f'"{role}" {"VARCHAR" if kind == "text" else "BIGINT"}'
             for role, kind in zip(("user", "item"), self._ids, strict=True)
         )
         self._store.run(f'CREATE TABLE staged ({listed}, "time" DOUBLE, event VARCHAR, bad UTINYINT)')
+
+    def _time_kind(self, part: Part, time: int | None, types: dict[str, str]) -> TimeKind | None:
+        """How a part spells times; None where nothing tells, as in a file without rows."""
+        if time is None:
+            return None
+        return time_kind(types[f"c{time}"], part.where) or time_kind_of(self._store, part.sample(time))
 
     def _agree(self, part: Part, columns: Columns, places: Places, types: dict[str, str]) -> None:
         """Every later part must spell ids and times as the first does."""
@@ -170,7 +187,11 @@ class Staging:
             raise LogError(
                 f"{part.where}: some files of the log have a time column and some have none; pass `time=COLUMN`"
             )
-        if columns.time is not None:
+        if (columns.event is None) != (self.columns.event is None):
+            self.without_event = part.where if columns.event is None else self._first
+        if columns.time is not None and self._times is None:
+            self._times = self._time_kind(part, places[2], types)
+        elif columns.time is not None:
             times = time_kind(types[f"c{places[2]}"], part.where)
             if times not in (None, self._times):
                 raise LogError(f"{part.where}: the times are {times}s, but {self._times}s before; make them alike")
@@ -179,14 +200,15 @@ class Staging:
         """The query that reads ids and times out of a part and marks its bad rows."""
         user, item, time, event = places
         broken = "broken" if "broken" in types else "false"
+        when = "NULL" if time is None else time_sql(f"c{time}", types[f"c{time}"], self._times or "number")
         fields = [
             id_sql(f"c{user}", types[f"c{user}"], self._ids[0]) + ' AS "user"',
             id_sql(f"c{item}", types[f"c{item}"], self._ids[1]) + " AS item",
-            ("NULL" if self._times is None else time_sql(f"c{time}", types[f"c{time}"], self._times)) + ' AS "time"',
+            f'{when} AS "time"',
             ("NULL" if event is None else text_sql(f"c{event}", types[f"c{event}"])) + " AS event",
             f"{broken} AS broken",
         ]
-        untimely = "false" if self._times is None else '"time" IS NULL'
+        untimely = "false" if time is None else '"time" IS NULL'
         return (
             'SELECT "user", item, "time", event, CASE WHEN broken THEN 1 WHEN "user" IS NULL THEN 2 '
             f"WHEN item IS NULL THEN 3 WHEN {untimely} THEN 4 ELSE 0 END FROM "
@@ -232,4 +254,6 @@ def _locate_after(file: LogFile, done: int, row: int) -> int:
 
 
 def _wanted_time(kind: TimeKind | None) -> str:
-    return "an ISO date, as the other times are" if kind == "date" else "a number or an ISO date"
+    if kind is None:
+        return "a number or an ISO date"
+    return f"{'a number' if kind == 'number' else 'an ISO date'}, as the other times are"

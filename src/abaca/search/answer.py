@@ -17,6 +17,9 @@ from abaca.search.index import Index
 SAMPLE = 4096
 """Items that the normaliser is estimated from."""
 
+BEST = 10
+"""Recall is measured among so many best items."""
+
 
 class IndexSearch:
     """Answers questions with an index of the model's item table; opens it when first asked."""
@@ -67,7 +70,8 @@ class IndexSearch:
         rows, catalogue = scores.rows, scores.catalogue
         ids, _ = scores.overrides.of(slice(None), catalogue)
         count = self.fetched(scores, question.n + question.banned.shape[1])
-        best = torch.from_numpy(self.index.find(scores.queries.flatten(0, 1).cpu().numpy(), count))
+        queries = scores.queries.flatten(0, 1).cpu().numpy()
+        best = torch.from_numpy(self.index.find(queries, count, self.fetched(scores, BEST)))
         best = best.to(ids.device).view(rows, -1)
         parts = [best.where(best >= 0, catalogue), ids, question.mass_of]
         if question.only is not None:

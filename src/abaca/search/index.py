@@ -1,5 +1,6 @@
 """Indexes of an item table, by faiss: which items have the highest product with a query."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +43,31 @@ class Index:
         """The highest effort that makes a difference."""
         return 1 if self.exact else int(self.native.nlist if self.kind == "ivf" else self.native.ntotal)
 
-    def find(self, queries: Floats, count: int) -> Ints:
-        """The best items (N, count) for queries (N, D), best first; −1 where fewer were found."""
+    def find(self, queries: Floats, count: int, usual: int | None = None) -> Ints:
+        """The best items (N, count) for queries (N, D), best first; −1 where fewer were found.
+
+        The effort is enough for `usual` items a query; for more of them more is looked at.
+        """
         queries = np.ascontiguousarray(queries, dtype=np.float32)
-        faiss = load_faiss()
-        if self.kind == "flat":
-            parameters = None
-        elif self.kind == "ivf":
-            parameters = faiss.SearchParametersIVF(nprobe=self.effort)
-        else:
+        if self.kind == "ivf":
+            return self._find_in_cells(queries, count, math.ceil(self.effort * max(1, count / (usual or count))))
+        parameters = None
+        if self.kind == "hnsw":
             queries = np.pad(queries, ((0, 0), (0, 1)))
-            parameters = faiss.SearchParametersHNSW(efSearch=max(self.effort, count))
+            parameters = load_faiss().SearchParametersHNSW(efSearch=max(self.effort, count))
         found: Ints = self.native.search(queries, count, params=parameters)[1]
+        return found
+
+    def _find_in_cells(self, queries: Floats, count: int, cells: int) -> Ints:
+        """Look at so many cells, and at more of them for whoever found fewer items than asked for."""
+        faiss = load_faiss()
+        found = np.full((len(queries), count), -1, dtype=np.int64)
+        short = np.arange(len(queries))
+        while len(short):
+            parameters = faiss.SearchParametersIVF(nprobe=min(cells, self.most))
+            found[short] = self.native.search(queries[short], count, params=parameters)[1]
+            short = short[found[short, -1] < 0] if cells < self.most else short[:0]
+            cells *= 2
         return found
 
     def write(self, path: Path) -> None:

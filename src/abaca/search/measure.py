@@ -12,11 +12,8 @@ from torch import Tensor
 from abaca.data.batches import history_batches
 from abaca.nn.logits import Answer, Logits, Overrides, Question, answer
 from abaca.ranking import BATCH, ModelRanker
-from abaca.search.answer import IndexSearch
+from abaca.search.answer import BEST, IndexSearch
 from abaca.search.index import Index
-
-BEST = 10
-"""Recall is measured among so many best items."""
 
 LONGEST = 8
 """Items of the longest history that a model makes up."""
