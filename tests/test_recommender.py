@@ -4,6 +4,7 @@ import dataclasses
 import gc
 import shutil
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -436,3 +437,13 @@ def test_a_model_that_does_not_say_what_bad_rows_became_reads_strictly() -> None
     assert recommender.saved is not None
     assert recommender.saved.training["source"].pop("on_bad_row") == "error"
     assert recommender.reading["on_bad_row"] == "error"
+
+
+@pytest.mark.parametrize("config", ["gru4rec-cpr", "gru4rec-softmax", "sasrec-cpr", "sasrec-softmax"])
+def test_the_defaults_are_the_configurations_of_the_study_on_ml_1m(config: str) -> None:
+    study = Path(__file__).parent.parent / "studies" / "ml-1m" / f"{config}.toml"
+    options = tomllib.loads(study.read_text(encoding="utf-8"))
+    encoder, output = options.pop("encoder"), options.pop("output")
+    chosen, plain = Recommender(encoder, output, **options), Recommender(encoder, output)
+    assert chosen.training == plain.training
+    assert chosen.encoder_options == plain.encoder_options

@@ -4,7 +4,7 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from abaca.data.prepare import PrepareOptions
@@ -19,7 +19,7 @@ SCHEDULES = ("cosine", "linear", "constant")
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How a model is trained; the defaults are those of the ml-1m study, chosen on validation."""
+    """How a model is trained; the defaults are those of the ml-1m study, chosen on validation (SASRec has its own)."""
 
     epochs: int = 30
     """Passes over the training targets at most; cosine and linear schedules end there."""
@@ -76,6 +76,15 @@ class TrainingOptions:
             raise SpecError(f"metric '{self.metric}' is not like ndcg@10, hr@10 or mrr@10") from None
 
 
+SASREC_TRAINING = TrainingOptions(lr=2e-3, batch_targets=256)
+"""SASRec gets further with more and smaller steps."""
+
+
+def training_defaults(encoder: str) -> TrainingOptions:
+    """How an encoder is trained unless something else is said."""
+    return SASREC_TRAINING if encoder == "sasrec" else TrainingOptions()
+
+
 def sort_options(
     encoder: str, sizes_type: type[Any], options: dict[str, Any]
 ) -> tuple[TrainingOptions, dict[str, Any], PrepareOptions]:
@@ -87,7 +96,7 @@ def sort_options(
     options = {name: _typed(name, value, defaults[name]) for name, value in options.items()}
     training, sizes, prepared = ({key: options[key] for key in options if key in known} for known in names)
     sizes.pop("window", None)  # follows from the training's
-    return TrainingOptions(**training), asdict(sizes_type(**sizes)), PrepareOptions(**prepared)
+    return replace(training_defaults(encoder), **training), asdict(sizes_type(**sizes)), PrepareOptions(**prepared)
 
 
 def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:

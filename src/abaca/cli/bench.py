@@ -27,7 +27,7 @@ from abaca.data.sequences import Sequences, is_prepared
 from abaca.errors import SpecError
 from abaca.nn.encoders import ENCODERS
 from abaca.nn.outputs import OutputSpec
-from abaca.options import TrainingOptions
+from abaca.options import training_defaults
 
 bench = typer.Typer(
     no_args_is_help=True,
@@ -204,7 +204,7 @@ def learning(
     there = Peer(peer, data, dropout=DROPOUT, train_batch=PeersBench.peer_batch)
     names = (f"abaca {pair.ours}", f"RecBole {pair.peer}")
     curves = {
-        names[0]: learn(pair, data, TrainingOptions(), seconds, points, _teller(names[0])),
+        names[0]: learn(pair, data, training_defaults(pair.encoder), seconds, points, _teller(names[0])),
         names[1]: learn_peer(pair, there, seconds, points, _teller(names[1])),
     }
     plain = [{"name": name, **point._asdict()} for name, curve in curves.items() for point in curve]

@@ -12,16 +12,21 @@ from rich.markup import escape
 from abaca.cli import show
 from abaca.cli.columns import Data, Event, Item, Items, OnBadRow, Time, User, open_data
 from abaca.errors import SpecError
-from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions
+from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, training_defaults
 
 if TYPE_CHECKING:
     from abaca.recommender import Recommender
 
-DEFAULTS = TrainingOptions()
+DEFAULTS = training_defaults(DEFAULT_ENCODER)
 
 
 def _option(flag: str, text: str, default: Any = None) -> Any:
     return typer.Option(flag, help=text, show_default=str(default) if default is not None else False)
+
+
+def _each(name: str) -> str:
+    """An option's default where encoders differ."""
+    return ", ".join(f"{encoder} {getattr(training_defaults(encoder), name):g}" for encoder in ("gru4rec", "sasrec"))
 
 
 def command(
@@ -39,11 +44,11 @@ def command(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model or run that is there.")] = False,
     epochs: Annotated[int | None, _option("--epochs", "Passes at most.", DEFAULTS.epochs)] = None,
-    lr: Annotated[float | None, _option("--lr", "Highest learning rate.", DEFAULTS.lr)] = None,
+    lr: Annotated[float | None, _option("--lr", "Highest learning rate.", _each("lr"))] = None,
     schedule: Annotated[str | None, _option("--schedule", "cosine, linear or constant.", DEFAULTS.schedule)] = None,
     warmup: Annotated[int | None, _option("--warmup", "Steps of rising learning rate.", DEFAULTS.warmup)] = None,
     batch_targets: Annotated[
-        int | None, _option("--batch-targets", "Targets per step.", DEFAULTS.batch_targets)
+        int | None, _option("--batch-targets", "Targets per step.", _each("batch_targets"))
     ] = None,
     targets: Annotated[int | None, _option("--targets", "Targets a window trains.", DEFAULTS.targets)] = None,
     overlap: Annotated[

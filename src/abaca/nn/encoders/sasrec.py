@@ -24,7 +24,7 @@ class SASRecOptions:
     heads: int = 2
     inner: int = 256
     """Size inside the feed-forward part."""
-    dropout: float = 0.25
+    dropout: float = 0.2
     """Dropped of embeddings, of the attention's output and of the feed-forward part's."""
     attention_dropout: float = 0.1
     """Dropped of the attention weights."""
