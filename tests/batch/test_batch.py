@@ -96,6 +96,16 @@ def test_json_lines_and_csv_say_the_same(recommender: Recommender, tmp_path: Pat
     assert [float(line["probability"]) if line["probability"] else None for line in lines] == chances
 
 
+def test_lists_of_a_policy_may_be_numpy_s(tmp_path: Path) -> None:
+    numbered = untrained(tmp_path / "numbers", ids=list(range(30)))
+    pq.write_table(pa.table({"h": [[3, 5, 3]]}), tmp_path / "in.parquet")
+    policy = Policy(exclude=np.array([3, 4, 99]))  # type: ignore[arg-type]
+    report = recommend_file(numbered, HistorySource(tmp_path / "in.parquet"), tmp_path / "out.parquet", policy)
+    (only,) = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert only["ids"] == numbered.recommend([3, 5, 3], exclude=[3, 4]).ids
+    assert report.unknown_in_lists == (99,)
+
+
 def test_a_log_is_read_as_the_log_the_model_learned_from(tmp_path: Path) -> None:
     """Newest first in the file, a column of times that nobody would guess, views that do not count, doubles."""
     rows = [(f"u{u}", "x", f"i{(u + k) % 7}", 100 * u + k, "buy") for u in range(12) for k in range(8)]

@@ -193,6 +193,15 @@ def test_the_token_opens_everything_but_the_page_and_health(serve: Serve) -> Non
     assert "HTTPBearer" in client.get("/openapi.json").json()["components"]["securitySchemes"]
 
 
+def test_users_of_refused_requests_are_not_logged(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    client = serve(token=TOKEN)
+    with caplog.at_level(logging.INFO, "abaca.serve.access"):
+        problem(client.get("/users/alice@example.org/history"), 401)
+    (line,) = [JsonLines().format(record) for record in caplog.records if record.name == "abaca.serve.access"]
+    assert "alice" not in line
+    assert json.loads(line)["status"] == 401
+
+
 def test_reloading_needs_the_admin_token(serve: Serve, shop: Shop, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(shop.cpr, folder)

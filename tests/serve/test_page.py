@@ -4,14 +4,22 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.compute
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import abaca
+from abaca.data.synthetic import synthetic_log
+from abaca.recommender import Recommender
 
-from .samples import Live, Shop, title
+from .samples import SMALL, Live, Shop, title
 
 TOKEN = "a-token-of-enough-letters"
+SLOW = """() => {
+  const text = Response.prototype.text;
+  const later = () => new Promise((resolve) => setTimeout(resolve, 400));
+  Response.prototype.text = async function () { await later(); return text.call(this); };
+}"""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.slow,
@@ -93,6 +101,19 @@ def test_a_history_is_built_with_the_keyboard_and_answered_by_both_models(page: 
     assert classes == [item.partition for item in first]
     page.press("#search", "Backspace")
     expect(page.locator("#history li")).to_have_count(2)
+
+
+def test_enter_takes_what_was_typed_last_however_slow_the_answer(page: Page, shop: Shop) -> None:
+    page.fill("#search", "thing 1")
+    expect(page.locator("#found-0")).to_contain_text("thing 1")
+    page.evaluate(SLOW)
+    page.locator("#search").press_sequentially("7")
+    page.press("#search", "Enter")
+    expect(page.locator("#history li")).to_have_count(1)
+    expect(page.locator("#history li")).to_contain_text("Blue thing 17")
+    page.locator("#search").press_sequentially("Red thing", delay=180)  # each question cuts off the one before
+    expect(page.locator("#found-0")).to_contain_text("Red thing")
+    expect(page.locator("#error")).to_be_hidden()
 
 
 def test_the_policy_is_switched(page: Page, shop: Shop) -> None:
@@ -189,3 +210,24 @@ def test_a_server_that_is_gone_is_reported(page: Page, live: Live) -> None:
     page.get_by_text("Only new").click()
     expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
     expect(page.get_by_role("button", name="Try again")).to_be_visible()
+
+
+def test_ids_of_64_bits_come_back_as_they_were(browser: Browser, tmp_path: Path) -> None:
+    far = 1_234_567_890_123_456_789
+    log = synthetic_log("copy-after-repeat", users=30, items=20, length=8, seed=0)
+    table = log.set_column(1, "item", pyarrow.compute.add(log["item"], far))
+    model = Recommender("gru4rec", "softmax+C", **SMALL).fit(table)
+    model.save(tmp_path / "model")
+    live = Live(tmp_path / "model").ready()
+    try:
+        page = browser.new_page()
+        page.goto(live.url)
+        ids = [far + 7, far + 8, far + 7]
+        for id in ids:
+            add(page, str(id))
+        page.reload()  # the history is kept
+        expect(page.locator("#history li")).to_have_count(3)
+        expect(page.locator(".share")).to_have_count(1)
+        assert titles(page) == [str(id) for id in model.recommend(ids, 10).ids]
+    finally:
+        live.end()

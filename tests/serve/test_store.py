@@ -9,7 +9,7 @@ import pytest
 
 import abaca
 from abaca.errors import BusyError, StoreError
-from abaca.serve import postgres
+from abaca.serve import postgres, sqlite
 from abaca.serve.events import Event, Store
 from abaca.serve.store import open_store
 
@@ -138,6 +138,25 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
         open_store("mysql://host/name")
     with pytest.raises(StoreError, match="the PostgreSQL store cannot be opened"):
         open_store(f"postgresql://nobody@/none?host={tmp_path}")
+
+
+def test_a_file_that_another_server_is_just_making_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite says at once that it is locked, whatever the timeout of the connection."""
+
+    class Locked:
+        times = 3
+
+        def execute(self, sql: str) -> None:
+            self.times -= 1
+            if self.times > 0:
+                raise sqlite3.OperationalError("database is locked")
+
+    connection = Locked()
+    sqlite.log_ahead(connection)  # type: ignore[arg-type]
+    assert connection.times == 0
+    monkeypatch.setattr(sqlite, "SECONDS", 0.0)
+    with pytest.raises(sqlite3.OperationalError):
+        sqlite.log_ahead(Locked())  # type: ignore[arg-type]
 
 
 def test_sqlite_syncs_every_commit(tmp_path: Path) -> None:

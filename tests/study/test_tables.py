@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from abaca.study.draw import Sheet
 from abaca.study.plan import RowKey, read_study
 from abaca.study.results import Results
 from abaca.study.runs import FIGURES
 from abaca.study.standing import Standing
-from abaca.study.study_figures import all_figures, sensitivity
+from abaca.study.study_figures import all_figures, sensitivity, show_values
 from abaca.study.study_report import cases, data_table, publish, summary_sentences
 from abaca.study.table import Table, to_csv, to_html, to_latex, to_markdown
-from abaca.study.tables import all_tables, holm, marks
+from abaca.study.tables import all_tables, entrants, holm, marks
 
 STUDY = """
 title = "By <hand>"
@@ -188,6 +189,47 @@ def test_everything_is_written(standing: Standing, tmp_path: Path) -> None:
     assert page.count("<table") == len(tables)
     assert "SASRec: softmax is best, NDCG@10 8.00 %." in page
     assert "<script" not in page
+
+
+def test_what_an_earlier_report_had_is_taken_away(standing: Standing, tmp_path: Path) -> None:
+    publish(standing, tmp_path)
+    text = standing.study.path.read_text(encoding="utf-8").replace("[[data]]", "[[data]]\nrepeats = false")
+    (tmp_path / "study.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "tables" / "mine.tex").write_text("not the report's")
+    publish(Standing(read_study(tmp_path / "study.toml"), standing.results), tmp_path)
+    tables = {path.name for path in (tmp_path / "tables").iterdir()}
+    assert {"without-repeats.tex", "mine.tex"} <= tables
+    assert not {"with-repeats.tex", "repeats.md"} & tables
+    assert not list((tmp_path / "figures").glob("trade-off.*"))
+
+
+def test_repeatnet_stands_apart_only_where_one_encoder_has_it(tmp_path: Path) -> None:
+    def shown(study: str) -> list[tuple[str, str, str]]:
+        (tmp_path / "study.toml").write_text(study, encoding="utf-8")
+        results = Results(tmp_path / "results.jsonl", tmp_path / "lock")
+        return [tuple(entrant) for entrant in entrants(Standing(read_study(tmp_path / "study.toml"), results))]
+
+    study = STUDY.replace("synthetic = {}", "synthetic = {seed = 1}")
+    both = study.replace('"softmax+C"]', '"repeatnet"]')
+    assert [group for group, _, output in shown(both) if output == "repeatnet"] == ["SASRec", "GRU4Rec"]
+    one = study.replace("[encoders.gru4rec]", '[encoders.gru4rec]\nalso = ["repeatnet"]')
+    assert [group for group, _, output in shown(one) if output == "repeatnet"] == ["RepeatNet"]
+
+
+def test_data_that_is_not_prepared_yet_has_no_times(standing: Standing, tmp_path: Path) -> None:
+    text = 'time_on = "later"\n' + standing.study.path.read_text(encoding="utf-8")
+    text += '\n[[data]]\nname = "later"\nsynthetic = {seed = 2}\n'
+    (tmp_path / "study.toml").write_text(text, encoding="utf-8")
+    later = Standing(read_study(tmp_path / "study.toml"), standing.results)
+    assert "speed" not in {sheet.name for sheet in all_figures(later)}
+    publish(later, tmp_path)
+
+
+def test_words_stand_on_their_axis() -> None:
+    sheet = Sheet("sensitivity", "words", (1, 1), (2.3, 2.3))
+    sheet.line(sheet.panels[0], "softmax", [("constant", 1.0), ("cosine", 2.0)])  # type: ignore[list-item]
+    show_values(sheet.panels[0], "schedule", ["constant", "cosine"])
+    assert ">cosine<" in sheet.svg()
 
 
 def test_results_alone_are_enough(standing: Standing, tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,8 @@ def test_a_killed_trial_goes_on(small: Sequences, tmp_path: Path) -> None:
         ({"lr": []}, "lr has no values"),
         ({"lr": {"low": 1, "hihg": 2}}, "unknown key 'hihg'"),
         ({"lr": {"low": 2.0, "high": 1.0}}, "lr must be a list of values or a range"),
+        ({"lr": {"low": "1e-4", "high": 1e-2}}, "lr must be a list of values or a range"),
+        ({"dropout": {"low": 0.0, "high": 0.5, "log": True}}, "dropout cannot begin at 0 with log = true"),
         ({"lr": 3}, "must be a table"),
         ({"min_user": [1, 2]}, "cannot be set or searched"),
     ],
@@ -97,3 +101,28 @@ def test_searches_side_by_side_make_no_more_trials_than_asked_for(small: Sequenc
             second.run(3, 0, ran.append, Watch())
 
     assert first.run(3, 0, beside, Watch()).trials == 3
+
+
+def test_words_are_searched_too(small: Sequences, tmp_path: Path) -> None:
+    told: list[str] = []
+    search = Search("gru4rec", "softmax", FIXED, {"schedule": ["constant"], "lr": [0.01]})
+    Tuning(search, small, tmp_path).run(1, 0, told.append, Watch())
+    assert told[0].endswith("with schedule constant, lr 0.01")
+
+
+def test_searchers_that_try_the_same_train_it_once(small: Sequences, tmp_path: Path) -> None:
+    trained: list[int] = []
+
+    class Slow(Watch):
+        def epoch(self, record: dict) -> None:  # type: ignore[type-arg]
+            trained.append(record["epoch"])
+            time.sleep(0.3)
+
+    search = Search("gru4rec", "softmax", FIXED, {"lr": [0.01]})
+    searchers = [Tuning(search, small, tmp_path) for _ in range(2)]
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(lambda tuning: tuning.run(2, 0, lambda text: None, Slow()), searchers))
+    assert trained == [0]
+    assert found[0].figure == found[1].figure
+    states = {trial.state.name for trial in searchers[0].study.trials}
+    assert states == {"COMPLETE"}

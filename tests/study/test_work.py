@@ -1,8 +1,11 @@
 """A study from start to end, in one process: what is done is done once, and the right run is chosen."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from abaca.errors import SpecError, TrainingError
@@ -11,6 +14,7 @@ from abaca.study.jobs import Place, run_study
 from abaca.study.plan import RowKey
 from abaca.study.results import Results
 from abaca.study.runs import Workshop
+from abaca.study.study_report import cases
 from abaca.study.work import Message, Work
 
 STUDY = """
@@ -167,3 +171,17 @@ def test_data_that_is_changed_and_changed_back_is_what_it_was(tmp_path: Path) ->
     first, other = prepared(60), prepared(61)
     assert first != other
     assert prepared(60) == first
+
+
+def test_examples_take_up_titles_that_come_later(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(STUDY.replace("seeds = [0, 1]", "seeds = [0]").replace("lr = [1e-9, 0.02]", ""), encoding="utf-8")
+    plain = run_study(Place(path, None, tmp_path), 1, 1, lambda message: None)
+    titles = {"item": list(range(40)), "title": [f"Thing {item}" for item in range(40)]}
+    pyarrow.parquet.write_table(pyarrow.table(titles), tmp_path / "items.parquet")
+    path.write_text(path.read_text(encoding="utf-8") + 'items = "items.parquet"\n', encoding="utf-8")
+    titled = run_study(Place(path, None, tmp_path), 1, 1, lambda message: None)
+    assert "Thing " not in json.dumps([entry["cases"] for entry in plain.results.all("example")])
+    (case, *_) = cases(titled.standing)["copy"]
+    assert "Thing " in json.dumps(asdict(case))
+    assert len(list(titled.results.all("run"))) == len(list(plain.results.all("run")))

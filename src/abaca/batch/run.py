@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pyarrow
 import pyarrow.compute
 
@@ -132,7 +133,7 @@ def _known_lists(saved: Saved, policy: Policy) -> tuple[Policy, tuple[Id, ...]]:
     missing: dict[Id, None] = {}
 
     def known(ids: Sequence[Id]) -> tuple[Id, ...]:
-        spelled = saved.catalogue.spelled(ids)
+        spelled = saved.catalogue.spelled([id.item() if isinstance(id, np.generic) else id for id in ids])
         found = tuple(id for id in spelled if saved.catalogue.index(id) is not None)
         missing.update(dict.fromkeys(id for id in spelled if saved.catalogue.index(id) is None))
         return found

@@ -33,7 +33,9 @@ def command(
     trials: Annotated[int, typer.Option("--trials", min=1, help="Trials at most, earlier ones counted.")] = 30,
     minutes: Annotated[float, typer.Option("--minutes", help="No trial begins after so long; 0: no limit.")] = 0,
     epochs: Annotated[int | None, typer.Option("--epochs", help="Passes of each trial at most.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the search and of every trial.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Of the search and of every trial.", show_default="0")
+    ] = None,
     threads: Annotated[int, typer.Option("--threads", help="CPU threads; 0: as torch chooses.")] = 0,
     user: User = None,
     item: Item = None,
@@ -48,7 +50,7 @@ def command(
 
     Example: [bold]abaca tune purchases.csv tuned/ --trials 40 --minutes 120[/]
     """
-    fixed = {**(read_config(config) if config else {}), "seed": seed}
+    fixed = {"seed": 0, **(read_config(config) if config else {}), **({} if seed is None else {"seed": seed})}
     model = encoder or fixed.pop("encoder", DEFAULT_ENCODER), output or fixed.pop("output", DEFAULT_OUTPUT)
     fixed = {name: value for name, value in fixed.items() if name not in ("encoder", "output")}
     if epochs is not None:
@@ -61,7 +63,7 @@ def command(
         torch.set_num_threads(threads)
     columns = {"user": user, "item": item, "time": time, "event": event, "on_bad_row": on_bad_row}
     sequences = _sequences(log, folder, columns)
-    tuning = Tuning(search, sequences, folder, seed)
+    tuning = Tuning(search, sequences, folder, fixed["seed"])
     before = tuning.finished
     if before:
         show.errors_to().print(f"{before} trials are done already", soft_wrap=True)

@@ -12,7 +12,7 @@ New items are drawn at random for each user, so that no model can know them by h
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ import pyarrow
 import pyarrow.parquet
 
 Rule = Literal["copy-after-repeat", "never-copy", "copy-twice", "mixed"]
+RULES: tuple[str, ...] = get_args(Rule)
 Ints = npt.NDArray[np.int64]
 
 EXPLORED = (4, 8)
@@ -72,8 +73,8 @@ def best_possible(rule: Rule, histories: Sequence[Sequence[int]], items: int, cu
 
 
 def _tables(rule: Rule, users: int, items: int, length: int, seed: int) -> Iterator[pyarrow.Table]:
-    if rule not in _MAKERS:
-        raise ValueError(f"the rule is one of {', '.join(_MAKERS)}, got {rule!r}")
+    if rule not in RULES:
+        raise ValueError(f"the rule is one of {', '.join(RULES)}, got {rule!r}")
     rng = np.random.default_rng(seed)
     for first in range(0, users, USERS_AT_ONCE):
         some = min(USERS_AT_ONCE, users - first)

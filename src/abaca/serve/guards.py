@@ -64,7 +64,8 @@ class Recorder:
     def _note(self, scope: Scope, facts: dict[str, int | str], seconds: float) -> None:
         route = getattr(scope.get("route"), "path", None)
         self.meters.request(scope["method"], route, int(facts["status"]), seconds)
-        where = {"route": route} if route else {"path": scope["path"][:200]}
+        path = "/users/…" if scope["path"].startswith("/users/") else scope["path"][:200]  # users are not for logs
+        where = {"route": route} if route else {"path": path}
         client = (scope.get("client") or ("",))[0]
         entry = {"method": scope["method"], **where, **facts, "ms": round(seconds * 1000, 2), "client": client}
         access.info("request", extra={"entry": entry})

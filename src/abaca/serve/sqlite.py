@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -65,7 +66,7 @@ class SqliteStore:
     @staticmethod
     def _connect(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(path, timeout=SECONDS, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode = WAL")
+        log_ahead(connection)
         connection.execute("PRAGMA synchronous = FULL")
         return connection
 
@@ -77,6 +78,19 @@ class SqliteStore:
                 f"INSERT INTO abaca_store SELECT {VERSION} WHERE NOT EXISTS (SELECT version FROM abaca_store)"
             )
             check_version(cursor.execute("SELECT max(version) FROM abaca_store").fetchone()[0], where)
+
+
+def log_ahead(connection: sqlite3.Connection) -> None:
+    """Write ahead; SQLite itself does not wait where another process is just changing a new file to that."""
+    until = time.monotonic() + SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
 
 
 def _try(lock: threading.Lock, action: Callable[[], Result]) -> Result:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from abaca.baselines import BASELINES
 from abaca.data.prepare import PrepareOptions
+from abaca.data.synthetic import RULES
 from abaca.errors import SpecError
 from abaca.nn.encoders import ENCODERS, SASRecOptions
 from abaca.nn.outputs import OutputSpec
@@ -226,7 +227,13 @@ def _synthetic(values: Options, where: str) -> Options:
     if not values:
         return {}
     defaults = {"rule": "mixed", "users": 500, "items": 500, "length": 40, "seed": 0}
-    return {key: table.take(key, kind, defaults[key]) for key, kind in SYNTHETIC.items()}
+    found = {key: table.take(key, kind, defaults[key]) for key, kind in SYNTHETIC.items()}
+    if found["rule"] not in RULES:
+        raise SpecError(f"{where}: synthetic: the rule is one of {', '.join(RULES)}, got {found['rule']!r}")
+    for key in ("users", "items", "length"):
+        if found[key] < 1:
+            raise SpecError(f"{where}: synthetic: {key} must be above 0, got {found[key]}")
+    return found
 
 
 def _named(names: tuple[str, ...], known: Mapping[str, Any], what: str) -> tuple[str, ...]:

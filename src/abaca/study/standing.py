@@ -123,8 +123,10 @@ class Standing:
         return sorted(kept, key=lambda row: self.study.examples.index(row.output))
 
     def example_id(self, data: str) -> str:
-        """Names the examples of a data set."""
-        return digest(["example", *([run.id for run in self.seeds(row)] for row in self.example_rows(data))])
+        """Names the examples of a data set; other titles make other examples."""
+        titles = self.data[data].get("titles")
+        runs = [[run.id for run in self.seeds(row)] for row in self.example_rows(data)]
+        return digest(["example", *([titles] if titles else []), *runs])
 
     def runs(self) -> Iterator[Run]:
         """Every run that is known to be needed, finished or not."""

@@ -65,7 +65,7 @@ def sensitivity_figure(standing: Standing) -> Sheet | None:
         lines = {output: points for (e, o, output), points in found.items() if (e, o) == (encoder, option)}
         for output, points in lines.items():
             sheet.line(panel, output, points)
-        _values(panel, option, sorted({x for points in lines.values() for x, _ in points}))
+        show_values(panel, option, sorted({x for points in lines.values() for x, _ in points}))
         first = at % len(options) == 0
         up = "validation NDCG@10 (%)" if first else ""
         sheet.title(panel, ENCODER_NAMES[encoder] if first else "", WORDS.get(option, option), up)
@@ -237,8 +237,10 @@ def _both(standing: Standing, entrant: Entrant, name: str) -> Any:
     return None if repeat is None or new is None else (repeat, new)
 
 
-def _values(panel: Any, option: str, values: list[float]) -> None:
-    """Show each value that was tried on the axis."""
+def show_values(panel: Any, option: str, values: list[Any]) -> None:
+    """Show each value that was tried on the axis; words stand there by themselves."""
+    if any(isinstance(value, str) for value in values):
+        return
     if option in LOGARITHMIC:
         panel.set_xscale("log")
         panel.minorticks_off()

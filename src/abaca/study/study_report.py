@@ -1,6 +1,6 @@
 """What a study gives: tables in three formats, figures in two, and one page that holds everything."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -53,6 +53,8 @@ def publish(standing: Standing, folder: Path) -> list[Path]:
     tables, sheets = all_tables(standing), all_figures(standing)
     (folder / "tables").mkdir(parents=True, exist_ok=True)
     (folder / "figures").mkdir(exist_ok=True)
+    _drop(folder / "tables", TABLE_TITLES, {table.name for table in tables})
+    _drop(folder / "figures", FIGURE_TITLES, {sheet.name for sheet in sheets})
     for table in (data_table(standing), *tables):
         for ending, write in WRITERS.items():
             write_text(folder / "tables" / f"{table.name}.{ending}", write(table))
@@ -61,6 +63,13 @@ def publish(standing: Standing, folder: Path) -> list[Path]:
         (folder / "figures" / f"{sheet.name}.pdf").write_bytes(sheet.pdf())
     write_text(folder / "report.html", study_page(standing, tables, sheets))
     return [folder / "report.html", folder / "tables", folder / "figures", standing.results.path]
+
+
+def _drop(folder: Path, known: Iterable[str], current: Collection[str]) -> None:
+    """Take away what an earlier report wrote and this one does not have."""
+    for name in known:
+        for file in folder.glob(f"{name}.*") if name not in current else ():
+            file.unlink()
 
 
 def study_page(standing: Standing, tables: Sequence[Table], sheets: Sequence[Sheet]) -> str:

@@ -178,15 +178,13 @@ def choices_table(standing: Standing) -> Table:
 
 
 def entrants(standing: Standing) -> list[Entrant]:
-    """The rows in their order: each encoder's output layers, RepeatNet, baselines."""
+    """The rows in their order: each encoder's output layers, RepeatNet (where one encoder has it), baselines."""
     models = dict.fromkeys((row.encoder, row.output) for row in standing.study.rows())
-    apart = [Entrant(REPEATNET, *model) for model in models if model[1].startswith("repeatnet")]
-    inside = [
-        Entrant(ENCODER_NAMES.get(model[0], model[0]), *model)
-        for model in models
-        if not model[1].startswith("repeatnet")
-    ]
-    return [*inside, *apart, *(Entrant(BASELINES, "", name) for name in standing.study.baselines)]
+    repeatnets = {model for model in models if model[1].startswith("repeatnet")}
+    apart = repeatnets if len({encoder for encoder, _ in repeatnets}) == 1 else set()
+    inside = [Entrant(ENCODER_NAMES.get(model[0], model[0]), *model) for model in models if model not in apart]
+    outside = [Entrant(REPEATNET, *model) for model in models if model in apart]
+    return [*inside, *outside, *(Entrant(BASELINES, "", name) for name in standing.study.baselines)]
 
 
 def entries(standing: Standing, entrant: Entrant, data: str) -> list[Entry]:
@@ -248,7 +246,7 @@ def timed_on(standing: Standing) -> str:
 
 def seconds_per_epoch(standing: Standing, row: RowKey, key: str = "seconds") -> float | None:
     """The median time of an epoch of a row's chosen run."""
-    chosen = standing.chosen(row) if row in standing.study.rows() else None
+    chosen = standing.chosen(row) if row in standing.study.rows() and row.data in standing.data else None
     entry = None if chosen is None else standing.results.get("run", chosen.id)
     return None if entry is None else median(epoch[key] for epoch in entry["epochs"])
 
@@ -260,7 +258,8 @@ def percent(value: float | None) -> float | None:
 
 def _costs(standing: Standing, entrant: Entrant, data: str) -> tuple[Cell, Cell, Cell]:
     row = RowKey(data, entrant.encoder, entrant.output)
-    if not entrant.encoder or row not in standing.study.rows() or (chosen := standing.chosen(row)) is None:
+    known = row in standing.study.rows() and data in standing.data
+    if not entrant.encoder or not known or (chosen := standing.chosen(row)) is None:
         return plain(None), plain(None), plain(None)
     entry = standing.results.get("run", chosen.id) or {}
     size = plain(entry["parameters"] / 1e6, 2)

@@ -47,8 +47,11 @@ class Search:
                     raise SpecError(f"space: {name} has no values to try")
                 continue
             table = TomlTable(values, f"space: {name}", ("low", "high", "log"))
-            if not {"low", "high"} <= set(table.values) or not table.values["low"] < table.values["high"]:
+            low, high = table.values.get("low"), table.values.get("high")
+            if not isinstance(low, int | float) or not isinstance(high, int | float) or not low < high:
                 raise SpecError(f"space: {name} must be a list of values or a range {{ low = …, high = … }}")
+            if table.take("log", bool, False) and low <= 0:
+                raise SpecError(f"space: {name} cannot begin at {low:g} with log = true; begin above 0")
         for name in {*self.fixed, *self.space} & {*PREPARE, "metric"}:
             raise SpecError(f"'{name}' cannot be set or searched here; prepare the log before, figures are {METRIC}")
         for end in (0, -1):
@@ -109,7 +112,7 @@ class Tuning:
 
         def said(study: Any, trial: Any) -> None:
             figure = "pruned" if trial.value is None else f"validation {METRIC.upper()} {trial.value:.4f}"
-            values = ", ".join(f"{name} {value:.4g}" for name, value in trial.params.items())
+            values = ", ".join(f"{name} {_shown(value)}" for name, value in trial.params.items())
             tell(f"trial {trial.number + 1}: {figure} with {values}")
 
         if left > 0:
@@ -130,26 +133,38 @@ class Tuning:
         lines = [f"# The best of {found.trials} trials on validation {METRIC.upper()}: {found.figure:.4f}."]
         options = {"encoder": self.search.encoder, "output": self.search.output, **found.options}
         lines += [f"{name} = {json.dumps(value)}" for name, value in options.items()]
-        write_text(self.folder / BEST, "\n".join(lines) + "\n")
+        with FileLock(self.folder / "trials.lock"):
+            write_text(self.folder / BEST, "\n".join(lines) + "\n")
         return found
 
     def _trial(self, trial: Any, watch: Watch) -> float:
         with FileLock(self.folder / "runs" / f"{trial.number}.lock"):
             chosen = {name: _suggest(trial, name, values) for name, values in self.search.space.items()}
-            recommender = self.search.recommender(chosen)
             folder = self.folder / "runs" / digest([self.study.study_name, self.search.options(chosen)])
-            try:
-                recommender.fit(self.sequences, folder=folder, resume=True, watch=_Pruning(self.optuna, trial, watch))
-            except TrainingError as error:
-                shutil.rmtree(folder, ignore_errors=True)
-                raise self.optuna.TrialPruned(str(error)) from error
-            except self.optuna.TrialPruned:
-                shutil.rmtree(folder, ignore_errors=True)
-                raise
-            assert recommender.saved is not None
-            figure: float = recommender.saved.training["best"]
-            shutil.rmtree(folder)
-            return figure
+            with FileLock(f"{folder}.lock"):  # another searcher may try the same
+                known = self._known(trial.params)
+                return self._figure(trial, chosen, folder, watch) if known is None else known
+
+    def _known(self, params: Options) -> float | None:
+        """The figure of a finished trial with the same options."""
+        done = self.study.get_trials(deepcopy=False, states=(self.optuna.trial.TrialState.COMPLETE,))
+        return next((float(trial.value) for trial in done if trial.params == params), None)
+
+    def _figure(self, trial: Any, chosen: Options, folder: Path, watch: Watch) -> float:
+        """Train, in a folder that is gone afterwards; the best validation figure."""
+        recommender = self.search.recommender(chosen)
+        try:
+            recommender.fit(self.sequences, folder=folder, resume=True, watch=_Pruning(self.optuna, trial, watch))
+        except TrainingError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise self.optuna.TrialPruned(str(error)) from error
+        except self.optuna.TrialPruned:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        assert recommender.saved is not None
+        figure: float = recommender.saved.training["best"]
+        shutil.rmtree(folder)
+        return figure
 
     def _take_up(self) -> None:
         """Trials whose process was killed begin again: their training goes on where it was saved."""
@@ -191,6 +206,10 @@ def _suggest(trial: Any, name: str, values: Any) -> Any:
         return trial.suggest_categorical(name, values)
     kind = trial.suggest_int if isinstance(values["low"], int) and isinstance(values["high"], int) else None
     return (kind or trial.suggest_float)(name, values["low"], values["high"], log=values.get("log", False))
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else str(value)
 
 
 def _end(values: Any, end: int) -> Any:

@@ -219,7 +219,14 @@ def _tested(result: Evaluation) -> Entry:
 
 
 def _data_id(data: DataSet, sequences: Sequences) -> str:
-    return f"{data.name}-{sequences.fingerprint[:12]}"
+    titles = _titles(sequences)
+    return f"{data.name}-{sequences.fingerprint[:12]}" + (f"-{titles}" if titles else "")
+
+
+def _titles(sequences: Sequences) -> str | None:
+    """Names what the item table says, if there is one: the fingerprint does not depend on it."""
+    file = sequences.manifest["files"]["catalogue.parquet"]
+    return str(file["sha256"][:12]) if sequences.catalogue.columns else None
 
 
 def _data_values(data: DataSet, sequences: Sequences) -> Entry:
@@ -227,6 +234,7 @@ def _data_values(data: DataSet, sequences: Sequences) -> Entry:
     return {
         "name": data.name,
         "fingerprint": sequences.fingerprint,
+        "titles": _titles(sequences),
         "repeats": round(float(repeats(sequences).mean()), 4),
         "census": asdict(census(sequences, data.name)),
         "repetition": asdict(repetition(sequences)),

@@ -23,6 +23,14 @@ class Refusal extends Error {
   }
 }
 
+// Whole numbers beyond 2^53 stay what they are, as far as the browser can tell: an id must come back unchanged.
+const read = (text) =>
+  JSON.parse(text, (name, value, { source } = {}) =>
+    typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(source) ? BigInt(source) : value,
+  );
+const write = (value) =>
+  JSON.stringify(value, (name, part) => (typeof part === "bigint" ? JSON.rawJSON(String(part)) : part));
+
 /** Ask the server; a refusal carries its hint. */
 async function ask(path, body, signal) {
   const headers = {};
@@ -31,12 +39,15 @@ async function ask(path, body, signal) {
   if (body) headers["content-type"] = "application/json";
   let answer;
   try {
-    answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal });
+    answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && write(body), signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refusal(0, "The server cannot be reached.", "Is it still running?");
   }
-  const said = await answer.json().catch(() => ({}));
+  const said = await answer.text().then(read).catch((error) => {
+    if (error.name === "AbortError") throw error;
+    return {};
+  });
   if (!answer.ok) throw new Refusal(answer.status, said.detail ?? answer.statusText, said.hint ?? "");
   return said;
 }
@@ -99,7 +110,7 @@ function drawHistory() {
   byId("count").textContent = history.length ? `${history.length} items, oldest first` : "";
   byId("clear").disabled = !history.length;
   byId("undo").disabled = !state.earlier.length;
-  sessionStorage.setItem(KEPT, JSON.stringify(history));
+  sessionStorage.setItem(KEPT, write(history));
 }
 
 byId("clear").addEventListener("click", () => setHistory([]));
@@ -110,18 +121,21 @@ byId("undo").addEventListener("click", () => {
 
 // ---------------------------------------------------------------- finding items
 
-const found = { items: [], at: -1, timer: 0, asking: new AbortController() };
+const found = { items: [], at: -1, words: null, wanted: false, timer: 0, asking: new AbortController() };
 
 function search() {
   clearTimeout(found.timer);
+  found.wanted = false;
   found.timer = setTimeout(async () => {
     found.asking.abort();
     found.asking = new AbortController();
     try {
-      const query = new URLSearchParams({ q: byId("search").value, n: 12 });
-      found.items = (await ask(`/items?${query}`, null, found.asking.signal)).items;
-      found.at = found.items.length && byId("search").value ? 0 : -1;
+      const words = byId("search").value;
+      found.items = (await ask(`/items?${new URLSearchParams({ q: words, n: 12 })}`, null, found.asking.signal)).items;
+      found.words = words;
+      found.at = found.items.length && words ? 0 : -1;
       drawFound();
+      if (found.wanted) chooseFound();
     } catch (error) {
       showError(error, search);
     }
@@ -151,6 +165,12 @@ function openFound(open) {
   if (open) byId(`found-${found.at}`)?.scrollIntoView({ block: "nearest" });
 }
 
+/** Take the item that is marked; where the list is still that of other words, when theirs is here. */
+function chooseFound() {
+  found.wanted = found.words !== byId("search").value;
+  if (!found.wanted && found.items[found.at]) choose(found.items[found.at]);
+}
+
 function choose(item) {
   byId("search").value = "";
   openFound(false);
@@ -166,9 +186,9 @@ byId("search").addEventListener("keydown", (event) => {
     event.preventDefault();
     found.at = (found.at + step + found.items.length) % found.items.length;
     drawFound();
-  } else if (event.key === "Enter" && !byId("found").hidden && found.items[found.at]) {
+  } else if (event.key === "Enter" && (byId("search").value || !byId("found").hidden)) {
     event.preventDefault();
-    choose(found.items[found.at]);
+    chooseFound();
   } else if (event.key === "Escape") {
     openFound(false);
   } else if (event.key === "Backspace" && !byId("search").value && state.history.length) {
@@ -298,7 +318,7 @@ function row(item, place, longest, estimated) {
   );
   button.addEventListener("click", () => setHistory([...state.history, { id: item.id, title: item.title }]));
   const element = make("li", { class: item.partition }, button);
-  element.dataset.id = JSON.stringify(item.id);
+  element.dataset.id = write(item.id);
   for (const [event, on] of [["pointerenter", true], ["focusin", true], ["pointerleave", false], ["focusout", false]]) {
     element.addEventListener(event, () => mark(element, on));
   }
@@ -355,7 +375,7 @@ async function begin() {
     byId("user-form").hidden = !about.store;
     state.examples = (await ask("/examples")).examples;
     drawExamples();
-    state.history = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]");
+    state.history = read(sessionStorage.getItem(KEPT) ?? "[]");
     await refresh();
   } catch (error) {
     showError(error, () => { clearError(); begin(); });
