@@ -25,6 +25,31 @@ give_back()
 print(freed, resident() - before)
 """
 
+PLACES = """
+import ctypes, sys, threading
+from abaca.memory import share_memory
+
+assert not int(sys.argv[1]) or share_memory()
+gate = threading.Barrier(4)
+
+def allocate():
+    gate.wait()
+    kept.append(ctypes.create_string_buffer(100_000))
+    gate.wait()
+
+kept = []
+threads = [threading.Thread(target=allocate) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+file = ctypes.c_void_p(libc.fopen(b"/dev/stdout", b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
 
 def left(keep: int) -> list[int]:
     """Mebibytes that are still there after 200 were freed, and after they were given back."""
@@ -40,3 +65,12 @@ def test_freed_memory_is_kept_until_it_is_given_back() -> None:
 
 def test_without_being_told_it_goes_at_once() -> None:
     assert left(0)[0] < 50
+
+
+def test_threads_share_one_place_where_they_are_told_to() -> None:
+    def places(share: int) -> int:
+        words = [sys.executable, "-c", PLACES, str(share)]
+        return subprocess.run(words, check=True, capture_output=True, text=True).stdout.count("<heap nr=")
+
+    assert places(1) == 1
+    assert places(0) > 1

@@ -7,8 +7,8 @@ them page by page takes a fifth of the time of an evaluation. A library has no b
 import ctypes
 from typing import Any
 
-TRIM, MMAP = -1, -3
-"""M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h."""
+TRIM, MMAP, ARENAS = -1, -3, -8
+"""M_TRIM_THRESHOLD, M_MMAP_THRESHOLD and M_ARENA_MAX of malloc.h."""
 
 KEPT = 256 << 20
 """Bytes that may lie idle."""
@@ -21,6 +21,15 @@ def keep_memory() -> bool:
     """Ask the C library; whether it is one that can (glibc)."""
     ask = _function("mallopt")
     return ask is not None and bool(ask(MMAP, LARGE) and ask(TRIM, KEPT))
+
+
+def share_memory() -> bool:
+    """Let all threads that are yet to come allocate from one place, where what one leaves another can use.
+
+    Otherwise each has its own: a server whose models are read by now this, now that thread grows for a long while.
+    """
+    ask = _function("mallopt")
+    return ask is not None and bool(ask(ARENAS, 1))
 
 
 def give_back() -> None:

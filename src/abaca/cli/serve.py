@@ -67,12 +67,14 @@ def command(
         raise UserError(f"abaca serve needs the package {error.name}; pip install 'abaca[serve]'") from error
     import torch
 
+    from abaca.memory import share_memory
     from abaca.serve.examples import example_users
     from abaca.serve.service import Service
     from abaca.serve.store import open_store
 
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server takes it: nothing is loaded yet
+    share_memory()
     torch.set_num_threads(threads)
     meters = Meters()
     token, admin_token = _secret(token_file, "ABACA_TOKEN"), _secret(admin_token_file, "ABACA_ADMIN_TOKEN")
