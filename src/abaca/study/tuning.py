@@ -142,13 +142,10 @@ class Tuning:
             chosen = {name: _suggest(trial, name, values) for name, values in self.search.space.items()}
             folder = self.folder / "runs" / digest([self.study.study_name, self.search.options(chosen)])
             with FileLock(f"{folder}.lock"):  # another searcher may try the same
-                known = self._known(trial.params)
-                return self._figure(trial, chosen, folder, watch) if known is None else known
-
-    def _known(self, params: Options) -> float | None:
-        """The figure of a finished trial with the same options."""
-        done = self.study.get_trials(deepcopy=False, states=(self.optuna.trial.TrialState.COMPLETE,))
-        return next((float(trial.value) for trial in done if trial.params == params), None)
+                known = Path(f"{folder}.figure")
+                if not known.exists():
+                    write_text(known, repr(self._figure(trial, chosen, folder, watch)))
+                return float(known.read_text(encoding="utf-8"))
 
     def _figure(self, trial: Any, chosen: Options, folder: Path, watch: Watch) -> float:
         """Train, in a folder that is gone afterwards; the best validation figure."""
