@@ -70,9 +70,8 @@ def time_kind_of(store: Store, values: list[object]) -> TimeKind | None:
 def time_sql(column: str, type: str, kind: TimeKind) -> str:
     """A time as DOUBLE, seconds where it was a date; NULL where it cannot be read."""
     if type.startswith(DATES):
-        moment = (
-            f"{column}::TIMESTAMPTZ" if "TZ" in type or "ZONE" in type else column
-        )  # the one zoned type it compares
+        zoned = "TZ" in type or "ZONE" in type  # which DuckDB compares in microseconds only
+        moment = f"{column}::TIMESTAMPTZ" if zoned else column
         return f"CASE WHEN isfinite({moment}) THEN epoch({moment}) END"
     if type.startswith(NUMBERS):
         return f"CASE WHEN isfinite({column}::DOUBLE) THEN {column}::DOUBLE END"
