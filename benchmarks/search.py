@@ -52,7 +52,7 @@ class Size:
 
     items: int = 1_000_000
     dim: int = 64
-    queries: int = 768
+    queries: int = 2_048
     repetitions: int = 40
     sampled_steps: int = 8_000
     sampled_items: int = 8_192

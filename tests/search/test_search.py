@@ -108,7 +108,7 @@ def test_more_effort_finds_more(kind: str) -> None:
         found = index.find(queries.astype(np.float32), 10)
         shares.append(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found, best, strict=True)]))
     assert shares == sorted(shares)
-    assert shares[0] < shares[-1] == pytest.approx(1)
+    assert shares[0] < 0.9 < 0.99 < shares[-1]  # ivf: in half precision two items may be as good as equal
 
 
 def test_more_cells_are_looked_at_where_the_usual_ones_hold_too_little(tmp_path: Path) -> None:

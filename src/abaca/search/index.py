@@ -98,7 +98,7 @@ def _flat(table: Floats, seed: int) -> Any:
 
 
 def _ivf(table: Floats, seed: int) -> Any:
-    """Cells by distance, as k-means makes them; cells are looked up by product, as items are."""
+    """Cells by distance, as k-means makes them; cells are looked up by product, as items are, in half precision."""
     faiss = load_faiss()
     items, dim = table.shape
     cells = cell_count(items)
@@ -108,7 +108,8 @@ def _ivf(table: Floats, seed: int) -> Any:
     means.train(table)
     quantizer = faiss.IndexFlatIP(dim)
     quantizer.add(means.centroids)
-    native = faiss.IndexIVFFlat(quantizer, dim, cells, faiss.METRIC_INNER_PRODUCT)
+    half = faiss.ScalarQuantizer.QT_fp16
+    native = faiss.IndexIVFScalarQuantizer(quantizer, dim, cells, half, faiss.METRIC_INNER_PRODUCT, False)
     native.is_trained = True
     nearest = np.ascontiguousarray(means.index.search(table, 1)[1][:, 0])
     numbers = np.arange(items, dtype=np.int64)  # named, since a pointer does not keep it alive

@@ -14,7 +14,7 @@ from abaca.search.answer import IndexSearch
 from abaca.search.index import KINDS, Index, build
 from abaca.search.measure import Exact, exact_answers, own_histories, recall, speed
 
-QUERIES = 512
+QUERIES = 1024
 """Histories that an index is tuned on."""
 
 MARGIN = 2
