@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from abaca.nn import gru, native
+from abaca.nn.model import make_model
 
 TOLERANCE = 2e-6
 
@@ -45,3 +46,32 @@ def test_goes_back_only_once() -> None:
     states.backward(retain_graph=True)  # type: ignore[no-untyped-call]
     with pytest.raises(RuntimeError, match="only once"):
         states.backward()  # type: ignore[no-untyped-call]
+
+
+def test_where_nobody_learns_the_states_are_the_same() -> None:
+    torch.manual_seed(0)
+    module, table, items = nn.GRU(6, 16, bias=False, batch_first=True), torch.randn(9, 6), torch.randint(9, (5, 7))
+    inputs = table[items]
+    expected = gru.run(module.double(), inputs.double())
+    module.float()
+    with torch.no_grad():
+        for states in (gru.run(module, inputs), gru.run_rows(module, table, items)):
+            torch.testing.assert_close(states.double(), expected, rtol=0, atol=1e-6)
+
+
+def test_a_model_reads_rows_of_a_table_that_is_shorter_than_its_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model = make_model("gru4rec", "softmax", 9, dim=6, hidden=16, dropout=0.5).eval()
+    items, last = torch.randint(9, (5, 7)), torch.full((5, 1), 6)
+    asked: list[tuple[int, ...]] = []
+    run_rows = gru.run_rows
+    monkeypatch.setattr(gru, "run_rows", lambda *inputs: asked.append(inputs[2].shape) or run_rows(*inputs))
+    expected = model.encode(items, last).states  # a gradient may be wanted
+    model.train().encode(items, last)
+    model.eval()
+    with torch.no_grad():
+        one_by_one = torch.cat([model.encode(items[i : i + 1], last[:1]).states for i in range(5)])
+        assert asked == []
+        torch.testing.assert_close(model.encode(items, last).states, one_by_one)
+    assert asked == [(5, 7)]
+    torch.testing.assert_close(one_by_one, expected)

@@ -2,7 +2,8 @@
 
 The native one multiplies the inputs of all steps at once and keeps what the gates say; a step is then one small
 product and one call. Backwards, the gradients of both weights are one product each. Equations and weights are those of
-`torch.nn.GRU`, which does the same in some dozen small operations a step.
+`torch.nn.GRU`, which does the same in some dozen small operations a step. Where nobody learns, inputs that are rows of
+a short table are multiplied once a row of the table, not once a place.
 """
 
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from abaca.nn import native
 from abaca.nn.frame import can_read
@@ -20,10 +22,21 @@ LANES = 8
 
 def run(gru: nn.Module, inputs: Tensor) -> Tensor:
     """Inputs (B, L, D) → states (B, L, H)."""
-    if isinstance(gru, nn.GRU) and takes(gru, inputs):
-        states: Tensor = _Steps.apply(inputs.transpose(0, 1), gru.weight_ih_l0, gru.weight_hh_l0)  # type: ignore[no-untyped-call]
-        return states.transpose(0, 1)
-    return gru(inputs)[0]  # type: ignore[no-any-return]
+    if not isinstance(gru, nn.GRU) or not takes(gru, inputs):
+        return gru(inputs)[0]  # type: ignore[no-any-return]
+    inputs, (weight_in, weight_state) = inputs.transpose(0, 1), gru.parameters()
+    if torch.is_grad_enabled():
+        states: Tensor = _Steps.apply(inputs, weight_in, weight_state)  # type: ignore[no-untyped-call]
+    else:
+        states = _walk(_heard(inputs, weight_in), weight_state, keep=False)[0][1:]
+    return states.transpose(0, 1)
+
+
+def run_rows(gru: nn.GRU, table: Tensor, items: Tensor) -> Tensor:
+    """The same for rows (B, L) of a table (V, D)."""
+    weight_in, weight_state = gru.parameters()
+    gates = F.embedding(items.T, torch.mm(table, weight_in.T))  # (L, B, 3H)
+    return _walk(gates, weight_state, keep=False)[0][1:].transpose(0, 1)
 
 
 def takes(gru: nn.GRU, inputs: Tensor) -> bool:
@@ -31,22 +44,38 @@ def takes(gru: nn.GRU, inputs: Tensor) -> bool:
     return can_read(inputs) and inputs.numel() > 0 and gru.hidden_size % LANES == 0
 
 
+def _heard(inputs: Tensor, weight: Tensor) -> Tensor:
+    """What the gates hear of the inputs (L, B, D) → (L, B, 3H)."""
+    return torch.mm(inputs.reshape(-1, inputs.shape[2]), weight.T).view(*inputs.shape[:2], -1)
+
+
+def _walk(gates: Tensor, weight_state: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+    """From what the gates hear of the inputs (L, B, 3H) to the states (L + 1, B, H), the first all zeros.
+
+    The gates' answers take their place. Also what the gates hear of the states, of every step to keep it for the way
+    back, or only of the last.
+    """
+    length, batch, _ = gates.shape
+    hidden = weight_state.shape[1]
+    heard = torch.empty_like(gates if keep else gates[:1])
+    states = torch.empty(length + 1, batch, hidden)
+    states[0] = 0
+    step, portable, turned = native.function("abaca_gru_step"), native.mode() == "portable", weight_state.T
+    for t in range(length):
+        kept = t if keep else 0
+        torch.mm(states[t], turned, out=heard[kept])
+        step(batch, hidden, _at(gates, t), _at(heard, kept), _at(states, t), _at(states, t + 1), portable)
+    return states, heard
+
+
 class _Steps(torch.autograd.Function):
     """All steps of the GRU, times first: inputs (L, B, D), weights (3H, D) and (3H, H) → states (L, B, H)."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight_in: Tensor, weight_state: Tensor) -> Tensor:
-        length, batch, dim = inputs.shape
-        hidden = weight_state.shape[1]
         inputs = inputs.contiguous()
-        gates = torch.mm(inputs.view(-1, dim), weight_in.T).view(length, batch, 3 * hidden)
-        heard = torch.empty_like(gates)
-        states = torch.empty(length + 1, batch, hidden)
-        states[0] = 0
-        step, portable, turned = native.function("abaca_gru_step"), native.mode() == "portable", weight_state.T
-        for t in range(length):
-            torch.mm(states[t], turned, out=heard[t])
-            step(batch, hidden, _at(gates, t), _at(heard, t), _at(states, t), _at(states, t + 1), portable)
+        gates = _heard(inputs, weight_in)
+        states, heard = _walk(gates, weight_state, keep=True)
         ctx.save_for_backward(inputs, weight_in, weight_state, states)
         ctx.kept = gates, heard
         return states[1:]

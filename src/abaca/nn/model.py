@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from abaca.errors import SpecError
-from abaca.nn.encoders import ENCODERS, Encoder
+from abaca.nn.encoders import ENCODERS, Encoder, GRU4Rec
 from abaca.nn.logits import Scores
 from abaca.nn.outputs import Encoded, Output, OutputSpec, make_output
 
@@ -50,7 +50,11 @@ class Model(nn.Module):
             embedded, table = _Read.apply(weight, known)  # type: ignore[no-untyped-call]  # (B, L, D), (V, D)
         else:
             embedded, table = F.embedding(known, weight), weight
-        return Encoded(self.encoder(embedded), embedded, items, positions, table)
+        if isinstance(self.encoder, GRU4Rec) and self.encoder.reads_rows(table, known):
+            states = self.encoder.of_rows(table, known)
+        else:
+            states = self.encoder(embedded)
+        return Encoded(states, embedded, items, positions, table)
 
     def loss(self, items: Tensor, positions: Tensor, targets: Tensor) -> Tensor:
         """Sum of −log P(target) over the positions (B, T) asked for."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from abaca.nn import gru
@@ -38,8 +39,19 @@ class GRU4Rec(nn.Module):
 
     def forward(self, embedded: Tensor) -> Tensor:
         """Embedded items (B, L, D) → states (B, L, 1, D)."""
-        hidden = gru.run(self.gru, self.dropout(embedded))  # (B, L, hidden)
-        states: Tensor = self.dense(hidden)
+        return self._dense(gru.run(self.gru, self.dropout(embedded)))
+
+    def reads_rows(self, table: Tensor, items: Tensor) -> bool:
+        """Whether the states of items had better be asked of `of_rows`: nobody learns, and the table is short."""
+        idle = not self.training and not torch.is_grad_enabled()
+        return idle and gru.takes(self.gru, table) and items.numel() > len(table)
+
+    def of_rows(self, table: Tensor, items: Tensor) -> Tensor:
+        """What `forward` makes of the embedded items: each row of the table meets the GRU's weights once."""
+        return self._dense(gru.run_rows(self.gru, table, items))
+
+    def _dense(self, hidden: Tensor) -> Tensor:
+        states: Tensor = self.dense(hidden)  # (B, L, D)
         return states.unsqueeze(2)
 
     def initialise(self, model: nn.Module) -> None:

@@ -35,7 +35,7 @@ class Mi(nn.Module):
     def forward(self, states: Tensor) -> Tensor:
         weight, bias = self.linear.weight, self.linear.bias
         if can_read(states, weight):
-            return _Mix.apply(states.flatten(2), weight, bias)  # type: ignore[no-untyped-call, no-any-return]
+            return _Mix.apply(torch.is_grad_enabled(), states.flatten(2), weight, bias)  # type: ignore[no-untyped-call, no-any-return]
         length = states.shape[1]
         flat = F.pad(states.flatten(2), (0, 0, POSITIONS - 1, 0))  # (B, 2 + L, M·D)
         block = torch.cat([flat[:, i : i + length] for i in range(POSITIONS)], dim=-1)  # (B, L, 3·M·D)
@@ -46,7 +46,7 @@ class _Mix(torch.autograd.Function):
     """The native form: a position's states are multiplied once, and the two after it hear of them too."""
 
     @staticmethod
-    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, learns: bool, states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         states, bias = states.contiguous(), bias.contiguous()
         windows, length, width = states.shape
         dim = len(bias)
@@ -54,7 +54,7 @@ class _Mix(torch.autograd.Function):
         said = torch.mm(states.view(-1, width), turned.T)  # to the position after next, the next, and itself
         said = said.view(windows, length, -1)  # (B, L, 3·D)
         queries = torch.empty(windows, length, 2 * dim)
-        slope = torch.empty(windows, length, dim) if any(ctx.needs_input_grad) else None
+        slope = torch.empty(windows, length, dim) if learns else None
 
         def work(first: int, count: int, _: Tensor) -> None:
             heard, spoken, made, steep = window_at(first, states, said, queries, slope)
@@ -67,7 +67,7 @@ class _Mix(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor, Tensor]:
         states, turned, slope = ctx.saved_tensors
         windows, length, width = states.shape
         dim = slope.shape[2]
@@ -83,4 +83,4 @@ class _Mix(torch.autograd.Function):
         grad_states[..., -dim:] += grad[..., :dim]
         grad_turned = torch.mm(flat.T, states.view(-1, width))
         grad_weight = grad_turned.view(POSITIONS, dim, width).transpose(0, 1).reshape(dim, -1)
-        return grad_states, grad_weight, flat[:, -dim:].sum(dim=0)
+        return None, grad_states, grad_weight, flat[:, -dim:].sum(dim=0)
