@@ -125,10 +125,10 @@ def test_prepared_folder_with_cold_items(tmp_path: Path) -> None:
     assert json.loads(json.dumps(found.to_json()))["catalogue"] == 2
 
 
-def test_ranker_sees_the_whole_history_without_cold_items(sequences: Given) -> None:
+def test_ranker_sees_the_whole_history_without_cold_items_the_short_ones_first(sequences: Given) -> None:
     ranker = Scored([9, 7, 5, 3])
-    evaluate(ranker, sequences)
-    assert ranker.histories == [[0, 1, 0, 2], [2, 1], [1], [0], [0]]
+    evaluate(ranker, sequences, chunk=2)
+    assert ranker.histories == [[2, 1], [1], [0], [0], [0, 1, 0, 2]]
 
 
 def test_cold_target_is_a_miss_even_where_the_catalogue_is_smaller_than_the_cutoff(sequences: Given) -> None:

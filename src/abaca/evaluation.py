@@ -166,17 +166,19 @@ def evaluate(
         raise SpecError(
             f"the best {n:,} items of {len(users):,} targets do not fit into memory; ask for a lower cutoff"
         )
+    order = np.argsort(positions - sequences.offsets[users], kind="stable")  # histories of one length cost no padding
     parts = []
-    for start in range(0, len(users), chunk):
-        stop = min(start + chunk, len(users))
+    for start in range(0, len(order), chunk):
+        chosen = order[start : start + chunk]
         histories = [
             sequences.history(user, position)
-            for user, position in zip(users[start:stop].tolist(), positions[start:stop].tolist(), strict=True)
+            for user, position in zip(users[chosen].tolist(), positions[chosen].tolist(), strict=True)
         ]
-        parts.append(_answer(ranker, histories, items[start:stop], catalogue, n))
+        parts.append(_answer(ranker, histories, items[chosen], catalogue, n))
         if progress is not None:
-            progress(stop, len(users))
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+            progress(start + len(chosen), len(order))
+    back = np.argsort(order)
+    columns = [np.concatenate(column)[back] for column in zip(*parts, strict=True)]
     return Evaluation(ranker.name, split, ks, catalogue, users, positions, items, *columns)
 
 
