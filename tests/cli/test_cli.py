@@ -19,6 +19,7 @@ import abaca
 from abaca.cli import COMMANDS, app, main, with_flags
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import SpecError
+from abaca.nn.encoders import ENCODERS
 
 QUICK = [
     "--epochs", "2", "--dim", "8", "--encoder", "gru4rec", "--lr", "0.02", "--warmup", "2", "--batch-targets", "100"
@@ -571,6 +572,15 @@ def test_the_log_may_be_anywhere_in_any_format(cli: Cli, shop: Shop, tmp_path: P
     (folder / "b.csv").write_text("".join([lines[0], *lines[240:]]))
     assert cli("inspect", folder, "--json").json["interactions"] == 480
     assert cli("evaluate", shop.model, folder, "--no-baselines", "--json").code == 0
+
+
+def test_the_help_of_train_tells_the_encoders_own_defaults() -> None:
+    """They are written there by hand: the help does not load the encoders."""
+    shown = {parameter.name: getattr(parameter, "show_default", None) for parameter in loaded("train").params}
+    options = {name: kind() for name, (_, kind) in ENCODERS.items()}
+    assert shown["dropout"] == f"gru4rec {options['gru4rec'].dropout}, sasrec {options['sasrec'].dropout}"
+    assert shown["dim"] == str(options["gru4rec"].dim) == str(options["sasrec"].dim)
+    assert shown["hidden"] == str(options["gru4rec"].hidden)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

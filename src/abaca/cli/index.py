@@ -45,7 +45,8 @@ def command(
 
     Example: [bold]abaca index model/ --recall 0.99[/]
 
-    Up to hundreds of thousands of items exact search is fast enough. With an index probabilities are estimates.
+    Up to hundreds of thousands of items exact search is fast enough. With an approximate index
+    probabilities are estimates.
     [bold]abaca index model/ --check[/] says how much of the exact answer is found, and how much faster.
     """
     weights = weights_of(model)

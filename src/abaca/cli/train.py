@@ -39,7 +39,7 @@ def command(
     ] = None,
     config: Annotated[
         Path | None,
-        _option("--config", "TOML file with options from --epochs to --split but --threads and columns; flags win."),
+        _option("--config", "TOML file: encoder, output, and options of training, encoder and split; flags win."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model or run that is there.")] = False,
@@ -67,7 +67,7 @@ def command(
     seed: Annotated[int | None, _option("--seed", "Same seed, same model.", DEFAULTS.seed)] = None,
     dim: Annotated[int | None, _option("--dim", "Size of item embeddings.", 64)] = None,
     hidden: Annotated[int | None, _option("--hidden", "Size of the GRU's state (gru4rec).", 128)] = None,
-    dropout: Annotated[float | None, _option("--dropout", "Of the encoder.", "the encoder's")] = None,
+    dropout: Annotated[float | None, _option("--dropout", "Of the encoder.", "gru4rec 0.35, sasrec 0.2")] = None,
     device: Annotated[str | None, _option("--device", "cpu, cuda, or auto: a GPU where there is one.", "auto")] = None,
     threads: Annotated[int, typer.Option("--threads", min=0, max=1024, help="CPU threads; 0: as torch chooses.")] = 0,
     user: User = None,

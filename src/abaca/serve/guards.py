@@ -62,7 +62,7 @@ class Recorder:
         return None
 
     def _note(self, scope: Scope, facts: dict[str, int | str], seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", None)
+        route = getattr(scope.get("route"), "path_format", None)
         self.meters.request(scope["method"], route, int(facts["status"]), seconds)
         path = "/users/…" if scope["path"].startswith("/users/") else scope["path"][:200]  # users are not for logs
         where = {"route": route} if route else {"path": path}

@@ -287,7 +287,7 @@ function share(probability, estimated) {
   return make(
     "div", { class: "share" },
     make("b", {}, percent(probability, estimated)),
-    make("span", {}, "of the probability goes to items of the history: to copying"),
+    make("span", {}, "of the probability goes to items of the history"),
     make("div", { class: "meter", "aria-hidden": "true" }, fill),
   );
 }
