@@ -16,6 +16,8 @@ import pytest
 import torch
 
 import abaca
+from abaca.data.histories import HistorySource
+from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.sequences import Sequences
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import ModelError, QueryError, SequencesError, SpecError
@@ -447,3 +449,27 @@ def test_the_defaults_are_the_configurations_of_the_study_on_ml_1m(config: str) 
     chosen, plain = Recommender(encoder, output, **options), Recommender(encoder, output)
     assert chosen.training == plain.training
     assert chosen.encoder_options == plain.encoder_options
+
+
+def test_a_prepared_folder_teaches_how_its_log_was_prepared(tmp_path: Path) -> None:
+    """The fitted model and the loaded one read histories and logs alike."""
+    LOG.to_pandas().to_csv(tmp_path / "log.csv", index=False)
+    with abaca.read_log(tmp_path / "log.csv") as log:
+        prepare(log, tmp_path / "sequences", options=PrepareOptions(min_user=5, drop_consecutive=True))
+    fitted = quick(epochs=1).fit(tmp_path / "sequences")
+    fitted.save(tmp_path / "model")
+    loaded = abaca.load(tmp_path / "model")
+    source = HistorySource(tmp_path / "log.csv")
+    assert fitted.as_learned(source) == loaded.as_learned(source)
+    assert fitted.as_learned(source).options.drop_consecutive
+    assert np.array_equal(fitted.evaluate(tmp_path / "log.csv").rank, loaded.evaluate(tmp_path / "log.csv").rank)
+
+
+def test_who_has_no_known_item_gets_the_most_popular_that_are_allowed(fitted: Recommender) -> None:
+    assert fitted.saved is not None
+    ids = list(fitted.saved.catalogue.ids)
+    assert fitted.recommend(["nothing"], 3).ids == ids[:3]
+    assert fitted.recommend(["nothing"], 3, exclude=[ids[1], ids[0], ids[1]]).ids == ids[2:5]
+    some = [ids[6], ids[4], ids[9]]
+    assert fitted.recommend(["nothing"], 3, exclude=[ids[4]], candidates=some).ids == [ids[6], ids[9]]
+    assert fitted.recommend(["nothing"], 10**6, exclude=ids[:2]).ids == ids[2:]

@@ -125,7 +125,11 @@ def top_of(shortlist: Shortlist, count: int, n: int, popularity: PopularityOrder
     short = np.flatnonzero(size < n)  # these hold their whole shortlist; popular items fill them up
     if len(short):
         popular = popularity.order[:n]  # enough: a shortlist of s items leaves n − s gaps and takes at most s of these
-        free = ~(popular[None, :, None] == top[short][:, None, :]).any(axis=2)  # (S, n)
+        held = top[short]
+        place = np.where(held == PAD, n, popularity.place[held])  # (S, n), n for those that are not among the popular
+        free = np.ones((len(short), n + 1), dtype=bool)
+        np.put_along_axis(free, np.minimum(place, n), False, axis=1)
+        free = free[:, : len(popular)]
         at = size[short][:, None] + np.cumsum(free, axis=1) - 1
         row, place = np.nonzero(free & (at < n))
         top[short[row], at[row, place]] = popular[place]

@@ -16,6 +16,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,13 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     """Write a whole safetensors file or nothing."""
     with _part_of(path) as part:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, metadata)
+
+
+def copy_file(path: Path, to: Path) -> None:
+    """Copy a whole file or nothing; one that is there already stays."""
+    if not to.exists():
+        with _part_of(to) as part:
+            shutil.copyfile(path, part)
 
 
 @contextlib.contextmanager
@@ -173,6 +181,12 @@ class IndexRecord:
     effort: int
     facts: dict[str, Any]
     """What was asked for and what was measured when it was made."""
+    weights: str
+    """The file of weights that it was made for, whose name changes with them."""
+
+    def document(self) -> dict[str, Any]:
+        """As `model.json` tells it."""
+        return {"kind": self.kind, "effort": self.effort, "weights": self.weights, "facts": self.facts}
 
 
 def save_model(folder: Path, saved: Saved) -> None:
@@ -191,6 +205,10 @@ def save_model(folder: Path, saved: Saved) -> None:
         "kind": KIND, "format": FORMAT, "encoder": saved.encoder, "encoder_options": saved.encoder_options,
         "output": saved.output, "catalogue": saved.catalogue.size, "training": saved.training, "files": files,
     }  # fmt: skip
+    if saved.index is not None and saved.index.weights == weights_name:
+        copy_file(saved.index.path, folder / saved.index.path.name)
+        files[saved.index.path.name] = _facts(saved.index.path)
+        document["index"] = saved.index.document()
     document["sha256"] = _document_digest(document)
     write_text(folder / MODEL, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     for old in before - files.keys():
@@ -239,7 +257,7 @@ def _index_record(folder: Path, document: dict[str, Any], paths: dict[str, Path]
         return None
     if "index" not in paths or found.get("weights") != paths["weights"].name:
         raise ModelError(f"{folder}: the search index was made for other weights; run `abaca index {folder}` again")
-    return IndexRecord(paths["index"], found["kind"], found["effort"], found["facts"])
+    return IndexRecord(paths["index"], found["kind"], found["effort"], found["facts"], found["weights"])
 
 
 def weights_of(folder: Path) -> str:

@@ -186,8 +186,10 @@ class Advisor:
 
     def _popular(self, rules: "_Rules", unknown: tuple[Id, ...]) -> Recommendations:
         """Items are numbered by how often they occur: the first that are allowed."""
-        allowed = rules.candidates if rules.candidates is not None else np.arange(self.catalogue.size)
-        wanted = np.setdiff1d(allowed, rules.excluded)[: 0 if rules.policy.repeats == "only" else rules.policy.n]
+        n = 0 if rules.policy.repeats == "only" else rules.policy.n
+        enough = n + len(rules.excluded)
+        first = np.arange(min(enough, self.catalogue.size)) if rules.candidates is None else rules.candidates[:enough]
+        wanted = first[~np.isin(first, rules.excluded)][:n]
         empty = np.empty(0, dtype=np.int64)
         chosen = tuple(self._recommendation(_Chosen(int(item), None, "popular", -math.inf), empty) for item in wanted)
         return Recommendations(chosen, unknown, None)

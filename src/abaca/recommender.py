@@ -164,7 +164,7 @@ class Recommender:
         """Rank every held-out target against the whole catalogue; without `data`, of what it was fitted on."""
         if self.saved is None:
             raise ModelError(UNTRAINED)
-        sequences = self.sequences if data is None else self.open(data)
+        sequences = self.sequences if data is None else self.open(data, options=self.learned)
         if sequences is None:
             raise ModelError("a loaded model does not carry its data; pass the log or the prepared folder to evaluate")
         self._check_held_out(sequences)
@@ -177,10 +177,11 @@ class Recommender:
         return ModelRanker(self.saved.model, self.training.window, f"{self.encoder} {self.output}")
 
     def save(self, folder: str | Path) -> None:
-        """Write a model directory: safetensors and JSON, ids inside."""
+        """Write a model directory: safetensors and JSON, ids inside; a model that is there is replaced."""
         if self.saved is None:
             raise ModelError(UNTRAINED)
-        save_model(Path(folder), self.saved)
+        with claimed(Path(folder), keep=False):
+            save_model(Path(folder), self.saved)
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "cpu", *, exact: bool = False) -> "Recommender":
@@ -203,7 +204,7 @@ class Recommender:
         self._advisor = Advisor(ranker, saved.catalogue)
         return self
 
-    def open(self, data: Any, items: Any = None) -> Sequences:
+    def open(self, data: Any, items: Any = None, options: PrepareOptions | None = None) -> Sequences:
         """What training reads: a prepared folder as it is, anything else prepared first."""
         if _prepared(data):
             if items is not None:
@@ -214,7 +215,7 @@ class Recommender:
         log = data if isinstance(data, Log) else read_log(data, **self.reading)
         temporary = Temporary()
         try:
-            sequences = prepare(log, temporary.path / "sequences", options=self.prepare, items=items)
+            sequences = prepare(log, temporary.path / "sequences", options=options or self.prepare, items=items)
         except BaseException:
             temporary.close()
             raise
@@ -229,7 +230,12 @@ class Recommender:
 
     def as_learned(self, source: HistorySource) -> HistorySource:
         """The same histories, read as the log that it was trained on: its columns, bad rows, events and order."""
-        return replace(source, like=self.reading, options=self.prepare)
+        return replace(source, like=self.reading, options=self.learned)
+
+    @property
+    def learned(self) -> PrepareOptions:
+        """How the log that it was trained on was prepared; before a fit, how one would be."""
+        return self.prepare if self.saved is None else PrepareOptions(**self.saved.training["prepared"])
 
     def _sizes(self) -> dict[str, Any]:
         """The encoder's options; a transformer's window holds the longest that training or ranking shows it."""

@@ -12,6 +12,7 @@ from abaca.checkpoint import load_model, weights_of
 from abaca.errors import ModelError, SpecError
 from abaca.nn.logits import Logits
 from abaca.recommender import Recommender
+from abaca.search import answer
 from abaca.search.answer import IndexSearch
 from abaca.search.index import Index, build, cell_count
 from abaca.search.measure import check, exact_answers, own_histories, recall
@@ -191,6 +192,31 @@ def test_the_index_is_part_of_the_model_directory(indexed: Path) -> None:
     assert exact.saved is not None
     assert exact.saved.index is None
     assert not isinstance(loaded.ranker().search, IndexSearch)  # evaluation looks at every item
+
+
+def test_saving_keeps_the_index_of_these_weights(indexed: Path, tmp_path: Path) -> None:
+    loaded = Recommender.load(indexed)
+    for folder in (tmp_path / "copy", indexed):
+        loaded.save(folder)
+        again = Recommender.load(folder)
+        assert again.saved is not None
+        assert again.saved.index is not None
+        assert again.saved.index.path.parent == folder
+        assert again.recommend(["i1", "i2"]).ids == loaded.recommend(["i1", "i2"]).ids
+    assert loaded.saved is not None
+    with torch.no_grad():
+        loaded.saved.model.items.weight.mul_(2)
+    loaded.save(tmp_path / "copy")
+    assert load_model(tmp_path / "copy").index is None
+
+
+def test_wide_rows_are_gathered_in_parts(indexed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = Recommender.load(indexed)
+    whole = loaded.recommend_many(histories(12))
+    monkeypatch.setattr(answer, "GATHERED", 1)
+    for one, other in zip(whole, loaded.recommend_many(histories(12)), strict=True):
+        assert one.ids == other.ids
+        assert [item.probability for item in one] == pytest.approx([item.probability for item in other], rel=1e-5)
 
 
 def test_a_new_index_replaces_the_old_and_a_new_model_drops_it(indexed: Path) -> None:

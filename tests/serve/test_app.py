@@ -323,3 +323,13 @@ def test_without_a_store_nothing_is_remembered(client: TestClient) -> None:
     body = {"events": [{"user": 1, "item": 2}]}
     problem(client.post("/events", json=body), 404, "--store")
     problem(client.get("/users/1/recommendations"), 404, "--store")
+
+
+def test_an_answer_may_be_long_but_not_endless(client: TestClient) -> None:
+    asked = {"histories": [[1]] * 200, "n": 10}
+    answers = client.post("/recommend", json=asked).json()["answers"]
+    assert len(answers) == 200
+    assert all(answer == answers[0] for answer in answers)
+    refused = client.post("/recommend", json={"histories": [[1]] * 1000, "n": 51})
+    assert refused.status_code == 422
+    assert "at most 50000 items" in refused.text

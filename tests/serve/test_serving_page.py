@@ -46,7 +46,7 @@ def test_every_command_of_the_page_is_answered(tmp_path: Path) -> None:
 
 
 def test_the_limits_on_the_page_are_those_of_the_code() -> None:
-    for limit in (schemas.MOST_IDS, schemas.MOST_HISTORIES, schemas.MOST_N):
+    for limit in (schemas.MOST_IDS, schemas.MOST_HISTORIES, schemas.MOST_N, schemas.MOST_ITEMS):
         assert f"{limit:,}" in PAGE
     asked = {name for name in schemas.Ask.model_fields if f"`{name}`" in PAGE}
     assert asked == set(schemas.Ask.model_fields)

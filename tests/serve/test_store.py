@@ -134,6 +134,8 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is not a database, but long enough to be one" * 50)
     with pytest.raises(StoreError, match="cannot be opened as a store"):
         open_store(str(tmp_path / "text"))
+    with pytest.raises(StoreError, match="would forget everything"):
+        open_store(":memory:")
     with pytest.raises(StoreError, match="--store cannot be 'mysql://…'"):
         open_store("mysql://host/name")
     with pytest.raises(StoreError, match="the PostgreSQL store cannot be opened"):
@@ -220,6 +222,7 @@ def test_recommendations_follow_the_remembered_history(serve: Serve, store: Stor
         [{"user": 1, "item": 1, "id": 5}],
         [{"user": 1, "item": 1, "when": 5}],
         [{"user": "a\u0000", "item": 1}],
+        [{"user": "a\nb", "item": 1}],  # no address could name it again
         [{"user": 1, "item": 1}] * 1001,
         "events",
     ],

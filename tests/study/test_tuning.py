@@ -2,10 +2,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow
 import pytest
 
+from abaca.cli.train import read_config
+from abaca.data.log import read_log
+from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.sequences import Sequences
-from abaca.errors import SpecError
+from abaca.errors import SequencesError, SpecError
 from abaca.recommender import Recommender
 from abaca.study.tuning import Search, Tuning, read_space
 from abaca.training import Watch
@@ -45,7 +49,7 @@ def test_a_killed_trial_goes_on(small: Sequences, tmp_path: Path) -> None:
     search = Search("gru4rec", "softmax", {**FIXED, "epochs": 2}, SPACE)
     with pytest.raises(Killed):
         Tuning(search, small, tmp_path).run(1, 0, lambda text: None, KillLater())
-    (tmp_path / "runs" / "0.lock").touch()
+    assert list((tmp_path / "runs").glob("*-0.lock"))  # as a kill leaves it
     tuning = Tuning(search, small, tmp_path)
     begun = tuning.study.trials[0]
     found = tuning.run(1, 0, lambda text: None, Watch())
@@ -65,6 +69,9 @@ def test_a_killed_trial_goes_on(small: Sequences, tmp_path: Path) -> None:
         ({"lr": {"low": "1e-4", "high": 1e-2}}, "lr must be a list of values or a range"),
         ({"dropout": {"low": 0.0, "high": 0.5, "log": True}}, "dropout cannot begin at 0 with log = true"),
         ({"lr": 3}, "must be a table"),
+        ({"dropout": [0.0, 1.5, 0.3]}, "dropout"),
+        ({"size": {"low": 4, "high": 8, "step": 0}}, "step = 0; it is a number above 0"),
+        ({"lr": {"low": 0.1, "high": 1.0, "log": True, "step": 0.1}}, "goes without log"),
         ({"min_user": [1, 2]}, "cannot be set or searched"),
     ],
 )
@@ -126,3 +133,53 @@ def test_searchers_that_try_the_same_train_it_once(small: Sequences, tmp_path: P
     assert found[0].figure == found[1].figure
     states = {trial.state.name for trial in searchers[0].study.trials}
     assert states == {"COMPLETE"}
+
+
+class StopLater(Watch):
+    def epoch(self, record: dict) -> None:  # type: ignore[type-arg]
+        raise KeyboardInterrupt
+
+
+def test_a_stopped_trial_goes_on(small: Sequences, tmp_path: Path) -> None:
+    """Ctrl-C: Optuna notes the trial as failed, the next search goes on with its training."""
+    search = Search("gru4rec", "softmax", {**FIXED, "epochs": 2}, SPACE)
+    with pytest.raises(KeyboardInterrupt):
+        Tuning(search, small, tmp_path).run(1, 0, lambda text: None, StopLater())
+    tuning = Tuning(search, small, tmp_path)
+    begun = tuning.study.trials[0]
+    tuning.run(1, 0, lambda text: None, Watch())
+    assert [trial.state.name for trial in tuning.study.trials] == ["FAIL", "COMPLETE"]
+    assert tuning.study.trials[1].params == begun.params
+
+
+def test_options_that_do_not_fit_together_end_a_trial_not_the_search(small: Sequences, tmp_path: Path) -> None:
+    told: list[str] = []
+    search = Search("sasrec", "softmax", {**FIXED, "heads": 4}, {"size": {"low": 4, "high": 8}})
+    Tuning(search, small, tmp_path).run(12, 0, told.append, Watch())
+    assert len(told) == 12
+    refused = [text for text in told if "cannot be divided among 4 heads" in text]
+    assert 0 < len(refused) < 12
+    told.clear()
+    stepped = Search("sasrec", "softmax", {**FIXED, "heads": 4}, {"size": {"low": 4, "high": 8, "step": 4}})
+    Tuning(stepped, small, tmp_path).run(3, 0, told.append, Watch())
+    assert all("validation NDCG@10" in text for text in told)
+
+
+def test_the_best_options_of_an_encoder_are_a_config_too(small: Sequences, tmp_path: Path) -> None:
+    search = Search("sasrec", "softmax", {**FIXED, "dim": 4}, {"blocks": [1], "inner": [8]})
+    Tuning(search, small, tmp_path).run(1, 0, lambda text: None, Watch())
+    config = read_config(tmp_path / "best.toml")
+    assert (config["blocks"], config["inner"]) == (1, 8)
+    Recommender(config.pop("encoder"), config.pop("output"), **config)
+
+
+def test_any_seed_will_do(small: Sequences, tmp_path: Path) -> None:
+    search = Search("gru4rec", "softmax", FIXED, SPACE)
+    assert Tuning(search, small, tmp_path, seed=20240131123456).run(1, 0, lambda text: None, Watch()).trials == 1
+
+
+def test_without_validation_nothing_can_be_chosen(tmp_path: Path) -> None:
+    with read_log(pyarrow.table({"user": [1, 1, 2, 2], "item": [1, 2, 1, 2]})) as log:
+        sequences = prepare(log, tmp_path / "sequences", options=PrepareOptions(min_user=2))
+    with pytest.raises(SequencesError, match="no validation target to choose by"):
+        Tuning(Search("gru4rec", "softmax", FIXED, SPACE), sequences, tmp_path)

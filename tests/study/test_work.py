@@ -1,7 +1,7 @@
 """A study from start to end, in one process: what is done is done once, and the right run is chosen."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pyarrow
@@ -14,8 +14,9 @@ from abaca.study.jobs import Place, run_study
 from abaca.study.plan import RowKey
 from abaca.study.results import Results
 from abaca.study.runs import Workshop
-from abaca.study.study_report import cases
+from abaca.study.study_report import cases, publish
 from abaca.study.work import Message, Work
+from abaca.training import Watch
 
 STUDY = """
 outputs = ["softmax", "softmax+C"]
@@ -185,3 +186,22 @@ def test_examples_take_up_titles_that_come_later(tmp_path: Path) -> None:
     (case, *_) = cases(titled.standing)["copy"]
     assert "Thing " in json.dumps(asdict(case))
     assert len(list(titled.results.all("run"))) == len(list(plain.results.all("run")))
+
+
+def test_a_report_takes_away_only_what_reports_write(place: Place, done: Work) -> None:
+    tables = place.folder / "tables"
+    tables.mkdir(exist_ok=True)
+    for name in ("paper.md", "paper.pdf", "notes.md"):  # this study has no table beside the paper's
+        (tables / name).write_text("mine", encoding="utf-8")
+    publish(done.standing, place.folder)
+    assert not (tables / "paper.md").exists()
+    assert (tables / "paper.pdf").read_text(encoding="utf-8") == (tables / "notes.md").read_text(encoding="utf-8")
+
+
+def test_many_rows_can_still_differ(done: Work) -> None:
+    """Holm's correction over m rows multiplies p by up to m; the least p must not make a mark impossible."""
+    rows = 40
+    evaluation = done._ranked(ROW, Watch())
+    worse = [replace(one, rank=one.rank + 1000) for one in evaluation]
+    p_value = work_room._compared(evaluation, worse, rows)["ndcg@10"]["p_value"]
+    assert rows * p_value < 0.01

@@ -3,6 +3,7 @@
 import difflib
 import shlex
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -150,10 +151,13 @@ def read_config(path: Path) -> dict[str, Any]:
         raise SpecError(f"{path} cannot be read ({error.strerror}); --config takes a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: {error}") from error
+    from abaca.nn.encoders import ENCODERS
+
+    known = _TUNABLE.union(*({field.name for field in fields(kind)} for _, kind in ENCODERS.values()))
     for key in config:
-        if key not in _TUNABLE:
-            near = difflib.get_close_matches(key, _TUNABLE, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(sorted(_TUNABLE))}"
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(sorted(known))}"
             raise SpecError(f"{path}: key '{key}' is not an option; {hint}")
     return config
 

@@ -17,6 +17,9 @@ from abaca.search.index import Index
 SAMPLE = 4096
 """Items that the normaliser is estimated from."""
 
+GATHERED = 1 << 24
+"""Numbers of the item table that are gathered at a time."""
+
 BEST = 10
 """Recall is measured among so many best items."""
 
@@ -31,10 +34,11 @@ class IndexSearch:
         whole = index.kind == "flat" or catalogue <= SAMPLE
         self.estimated = index.kind != "flat"
         chosen = np.random.default_rng(0).choice(catalogue, SAMPLE, replace=False) if not whole else range(catalogue)
-        sample = torch.as_tensor(np.sort(chosen))
+        device = self.table.device
+        sample = torch.as_tensor(np.sort(chosen), device=device)
         self.sample = self.table[sample]  # (S, D)
-        self.place = torch.full((catalogue + 1,), len(sample))  # where an item stands in the sample; S for nowhere
-        self.place[sample] = torch.arange(len(sample))
+        self.place = torch.full((catalogue + 1,), len(sample), device=device)  # in the sample; S for not there
+        self.place[sample] = torch.arange(len(sample), device=device)
 
     @property
     def index(self) -> Index:
@@ -96,13 +100,15 @@ class IndexSearch:
 def _tile(scores: Logits, items: Tensor) -> Tile:
     """Final logits of each row's own items, as `Logits.tiles` makes them of the catalogue; a spare column last."""
     none = items == scores.catalogue
-    vectors = scores.table[items.clamp_max(scores.catalogue - 1)]  # (N, C, D)
-    base = torch.einsum("ncd,nhd->nhc", vectors, scores.queries).amax(dim=1)
+    known = items.clamp_max(scores.catalogue - 1)
+    rows = max(1, GATHERED // (items.shape[1] * scores.table.shape[1]))  # a long history widens every row
+    parts = zip(torch.split(known, rows), torch.split(scores.queries, rows), strict=True)
+    base = torch.cat([torch.einsum("ncd,nhd->nhc", scores.table[each], queries).amax(dim=1) for each, queries in parts])
     logits = torch.nn.functional.pad(base.masked_fill(none, -torch.inf), (0, 1), value=-torch.inf)
     own, chosen = logits[:, :-1], []
     for level in scores.levels:
         top = own.topk(min(level.k, own.shape[1]), dim=1, sorted=False).indices  # (N, k)
-        picked = vectors.gather(1, top.unsqueeze(2).expand(-1, -1, vectors.shape[2]))
+        picked = scores.table[known.gather(1, top)]  # (N, k, D)
         again = torch.einsum("nkd,nd->nk", picked, level.query)
         own.scatter_(1, top, again.masked_fill(none.gather(1, top), -torch.inf))
         chosen.append(top)

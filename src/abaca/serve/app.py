@@ -37,6 +37,8 @@ MOST_REMEMBERED = schemas.MOST_IDS
 
 TOGETHER, ROOM = 256, 10_000
 """Requests with events that one transaction takes, and those that may wait for it."""
+QUICKLY_WRITTEN = 1000
+"""Items of an answer that is written at once; a longer one is written beside other requests."""
 
 UserInPath = Annotated[str, InPath(min_length=1, max_length=schemas.LONGEST_ID, pattern=r"^[^\x00]*$")]
 
@@ -85,9 +87,12 @@ class Face:
         model = self._model(ask.model)
         found = await self.service.recommend(model, ask.asked, ask.policy)
         self.meters.unknown(sum(len(one.unknown) for one in found))
-        return JSONResponse(
-            {"model": model.name, "version": model.version, "answers": [schemas.answer(one) for one in found]}
-        )
+
+        def written() -> Response:
+            answers = [schemas.answer(one) for one in found]
+            return JSONResponse({"model": model.name, "version": model.version, "answers": answers})
+
+        return await asyncio.to_thread(written) if ask.n * len(found) > QUICKLY_WRITTEN else written()
 
     def items(self, find: FindQuery) -> Response:
         """Find items by id or by words of their title."""

@@ -10,6 +10,8 @@ from abaca.types import Id
 
 MOST_N = 1000
 MOST_HISTORIES = 1000
+MOST_ITEMS = 50_000
+"""Items of all answers to one request."""
 MOST_IDS = 10_000
 MOST_EVENTS = 1000
 LONGEST_ID = 512
@@ -29,7 +31,8 @@ def _all_whole(values: Any) -> Any:
 _Text = Annotated[str, Field(strict=True, max_length=LONGEST_ID, pattern=r"^[^\x00]*$")]
 _Id = Annotated[int, Field(strict=True)] | _Text
 ItemId = Annotated[_Id, BeforeValidator(_whole)]
-UserId = Annotated[Annotated[int, Field(strict=True)] | Annotated[_Text, Field(min_length=1)], BeforeValidator(_whole)]
+_InAddress = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_ID, pattern=r"^[^\x00\n]*$")]
+UserId = Annotated[Annotated[int, Field(strict=True)] | _InAddress, BeforeValidator(_whole)]
 Ids = Annotated[list[_Id], Field(max_length=MOST_IDS, fail_fast=True), BeforeValidator(_all_whole)]
 
 N = Annotated[int, Field(ge=1, le=MOST_N, description="How many items."), BeforeValidator(_whole)]
@@ -71,6 +74,8 @@ class Ask(Strict):
     def _one_or_many(self) -> "Ask":
         if len(self.model_fields_set & {"history", "histories"}) != 1:
             raise ValueError("give either history (a list of ids) or histories (a list of such lists)")
+        if len(self.asked) * self.n > MOST_ITEMS:
+            raise ValueError(f"{len(self.asked)} histories with n = {self.n}: at most {MOST_ITEMS} items; ask in parts")
         return self
 
     @property

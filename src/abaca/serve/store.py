@@ -9,6 +9,8 @@ from abaca.serve.events import Store
 def open_store(address: str) -> Store:
     """A PostgreSQL database by its address (postgresql://…), or a SQLite file by its path."""
     kind, separator, _ = address.partition("://")
+    if address == ":memory:":
+        raise StoreError("--store :memory: would forget everything at the end; give the path of a SQLite file")
     if not separator:
         from abaca.serve.sqlite import SqliteStore
 

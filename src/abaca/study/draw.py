@@ -13,6 +13,7 @@ from html import escape
 from typing import Any
 
 from abaca.errors import SpecError
+from abaca.metrics import Estimate
 from abaca.nn.outputs import OutputSpec
 from abaca.study.extra import needs
 
@@ -162,6 +163,12 @@ def grid_of(count: int, most: int = 3) -> tuple[int, int]:
     """Rows and columns for so many panels."""
     columns = max(1, min(count, most))
     return max(1, -(-count // columns)), columns
+
+
+def error_bars(estimate: Estimate, scale: float = 1.0) -> list[list[float]]:
+    """How far an interval reaches below and above its value; rounding may not make that negative."""
+    below, above = estimate.value - estimate.low, estimate.high - estimate.value
+    return [[scale * max(0.0, below)], [scale * max(0.0, above)]]
 
 
 def each_once(names: Iterable[str]) -> list[str]:

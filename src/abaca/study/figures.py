@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from abaca.evaluation import Evaluation, Group
 from abaca.metrics import Estimate
-from abaca.study.draw import SOFT, Look, Sheet
+from abaca.study.draw import SOFT, Look, Sheet, error_bars
 from abaca.study.statistics import RepeatCurves
 from abaca.types import Record
 
@@ -68,7 +68,7 @@ def _trade_off(results: Sequence[Evaluation], metric: str, title: str) -> Sheet:
     panel = sheet.panels[0]
     for result in results:
         repeat, new = (_estimate(result, metric, group) for group in ("repeat", "new"))
-        across, up = ([[e.value - e.low], [e.high - e.value]] for e in (repeat, new))
+        across, up = (error_bars(e) for e in (repeat, new))
         panel.errorbar(repeat.value, new.value, xerr=across, yerr=up, color=SOFT, linewidth=0.7, alpha=0.6, zorder=1)
         sheet.dot(panel, result.name, (repeat.value, new.value))
     panel.set_xlim(left=0)

@@ -113,6 +113,10 @@ class Study:
             if data.outputs is None or output in data.outputs
         ]
 
+    def rows_beside(self, row: RowKey) -> list[RowKey]:
+        """The rows with the same encoder on the same data set, itself included."""
+        return [each for each in self.rows() if each[:2] == row[:2]]
+
     def data_set(self, name: str) -> DataSet:
         """A data set by name."""
         return next(data for data in self.data if data.name == name)

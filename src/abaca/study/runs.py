@@ -13,12 +13,11 @@ import numpy as np
 from filelock import FileLock
 
 from abaca.baselines import BASELINES
-from abaca.checkpoint import write_text
 from abaca.data.log import read_log
 from abaca.data.prepare import prepare
 from abaca.data.sequences import Sequences, is_prepared
 from abaca.data.synthetic import synthetic_log
-from abaca.errors import SpecError
+from abaca.errors import SequencesError, SpecError
 from abaca.evaluation import Evaluation, evaluate
 from abaca.recommender import Recommender
 from abaca.study.plan import DataSet, Options, RowKey
@@ -71,9 +70,8 @@ class Workshop:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if not (path / ".gitignore").exists():
-            path.mkdir(parents=True, exist_ok=True)
-            write_text(path / ".gitignore", "*\n")
+        path.mkdir(parents=True, exist_ok=True)
+        (path / ".gitignore").write_text("*\n", encoding="utf-8")
 
     def sequences(self, data: DataSet) -> Sequences:
         """The prepared data set; prepared now if it was not, or if its log or options have changed."""
@@ -101,6 +99,15 @@ class Workshop:
                 result = recommender.evaluate(sequences)
                 _save(file, result, time.perf_counter() - began)
         return _load(file, " ".join(run.row[1:]), sequences)
+
+
+def check_validation(sequences: Sequences, where: str = "") -> None:
+    """Refuse data on which nothing could be chosen."""
+    if not len(sequences.valid.users):
+        raise SequencesError(
+            f"{where}there is no validation target to choose by; prepare a log whose users have three interactions or "
+            "more, or other cuts in time"
+        )
 
 
 def baseline(name: str, sequences: Sequences) -> Evaluation:

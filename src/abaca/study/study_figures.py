@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from abaca.metrics import geometric_mean
-from abaca.study.draw import SOFT, Sheet, each_once, grid_of
+from abaca.study.draw import SOFT, Sheet, each_once, error_bars, grid_of
 from abaca.study.plan import SIZE, Options, RowKey
 from abaca.study.repetition import Repetition, Tally
 from abaca.study.repetition_figure import repetition_figure
@@ -130,7 +130,7 @@ def trade_off_figure(standing: Standing) -> Sheet | None:
     encoders = list(standing.study.encoders)
     for (name, entrant), (repeat, new) in known.items():
         panel = sheet.panels[shown.index(name)]
-        across, up = ([[100 * (e.value - e.low)], [100 * (e.high - e.value)]] for e in (repeat, new))
+        across, up = (error_bars(e, 100) for e in (repeat, new))
         at = 100 * repeat.value, 100 * new.value
         panel.errorbar(*at, xerr=across, yerr=up, color=SOFT, linewidth=0.6, alpha=0.5, zorder=1)
         group = ENCODER_NAMES.get(entrant.encoder, "")

@@ -1,7 +1,8 @@
 """What a study gives: tables in three formats, figures in two, and one page that holds everything."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from itertools import product
 from pathlib import Path
 
 from abaca.checkpoint import write_text
@@ -53,8 +54,8 @@ def publish(standing: Standing, folder: Path) -> list[Path]:
     tables, sheets = all_tables(standing), all_figures(standing)
     (folder / "tables").mkdir(parents=True, exist_ok=True)
     (folder / "figures").mkdir(exist_ok=True)
-    _drop(folder / "tables", TABLE_TITLES, {table.name for table in tables})
-    _drop(folder / "figures", FIGURE_TITLES, {sheet.name for sheet in sheets})
+    _drop(folder / "tables", TABLE_TITLES.keys() - {table.name for table in tables}, WRITERS)
+    _drop(folder / "figures", FIGURE_TITLES.keys() - {sheet.name for sheet in sheets}, ("svg", "pdf"))
     for table in (data_table(standing), *tables):
         for ending, write in WRITERS.items():
             write_text(folder / "tables" / f"{table.name}.{ending}", write(table))
@@ -65,11 +66,10 @@ def publish(standing: Standing, folder: Path) -> list[Path]:
     return [folder / "report.html", folder / "tables", folder / "figures", standing.results.path]
 
 
-def _drop(folder: Path, known: Iterable[str], current: Collection[str]) -> None:
+def _drop(folder: Path, names: Iterable[str], endings: Iterable[str]) -> None:
     """Take away what an earlier report wrote and this one does not have."""
-    for name in known:
-        for file in folder.glob(f"{name}.*") if name not in current else ():
-            file.unlink()
+    for name, ending in product(names, endings):
+        (folder / f"{name}.{ending}").unlink(missing_ok=True)
 
 
 def study_page(standing: Standing, tables: Sequence[Table], sheets: Sequence[Sheet]) -> str:

@@ -19,6 +19,7 @@ Column = TypeVar("Column")
 
 BASELINES = "baselines"
 REPEATNET = "RepeatNet"
+BOLD = "Bold: best of the rows that stand together."
 ENCODER_NAMES = {"sasrec": "SASRec", "gru4rec": "GRU4Rec"}
 
 
@@ -58,7 +59,7 @@ def results_table(standing: Standing, name: str, data: Sequence[str], words: str
 
     return Table(
         name,
-        f"Test performance (%) at 10 on {words}. Bold: best with the same encoder. {_mark_words(standing)}",
+        f"Test performance (%) at 10 on {words}. {BOLD} {_mark_words(standing)}",
         tuple((each, tuple(NAMES[metric] for metric in FIGURES)) for each in data),
         bold_best(_lines(standing, columns, cell)),
     )
@@ -81,7 +82,7 @@ def summary_table(standing: Standing, without: Sequence[str], with_repeats: Sequ
     return Table(
         "summary",
         f"Model size, median time of training and of validating for one epoch on {timed}, and geometric means (%) over "
-        "data sets of the test performance at 10. Bold: best with the same encoder.",
+        f"data sets of the test performance at 10. {BOLD}",
         (("size", ("M",)), ("training", ("s",)), ("ranking", ("s",)), *heads),
         tuple(
             line._replace(cells=(*_costs(standing, entrant, timed), *line.cells))
@@ -110,7 +111,7 @@ def gains_table(standing: Standing, data: Sequence[str]) -> Table:
         if entrant.encoder and entrant.output != against
     ]
     heads = tuple((each, ("NDCG",)) for each in data) + ((("geometric mean", ("NDCG",)),) if len(data) > 1 else ())
-    caption = f"Relative gain (%) in test NDCG@10 over {against} with the same encoder. {_mark_words(standing)}"
+    caption = f"Relative gain (%) in test NDCG@10 over {against} with the same encoder. {BOLD} {_mark_words(standing)}"
     return Table("gains", caption, heads, bold_best(kept))
 
 
@@ -218,7 +219,7 @@ def marks(standing: Standing, data: str, metric: str) -> dict[tuple[str, str], s
     """By encoder and output layer: whether it differs from the reference, after Holm's correction per encoder."""
     found: dict[tuple[str, str], str] = {}
     for encoder in standing.study.encoders:
-        rows = [row for row in standing.study.rows() if (row.data, row.encoder) == (data, encoder)]
+        rows = standing.study.rows_beside(RowKey(data, encoder, ""))
         tests = {row: entry["metrics"][metric] for row in rows if (entry := standing.comparison(row)) is not None}
         corrected = holm([test["p_value"] for test in tests.values()])
         for (row, test), p_value in zip(tests.items(), corrected, strict=True):
@@ -289,5 +290,6 @@ def _lines(standing: Standing, columns: Sequence[Column], cell: Callable[[Entran
 def _mark_words(standing: Standing) -> str:
     return (
         f"▲ △ better and ▼ ▽ worse than {standing.study.against} with the same encoder (p < 0.01, p < 0.05): "
-        "paired sign-flip permutation test over users, Holm's correction over the rows of an encoder."
+        "paired sign-flip permutation test over users, Holm's correction over the rows of an encoder. It compares "
+        "the models that were trained: users are drawn anew, trainings are not."
     )

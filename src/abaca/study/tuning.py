@@ -15,13 +15,15 @@ from abaca.errors import SpecError, TrainingError
 from abaca.recommender import Recommender
 from abaca.study.extra import needs
 from abaca.study.plan import PREPARE, Options, Study
-from abaca.study.runs import FIGURES, digest
+from abaca.study.runs import FIGURES, check_validation, digest
 from abaca.study.toml import TomlTable, read_toml
 from abaca.training import Watch
 from abaca.types import Record
 
 METRIC = FIGURES[0]
 BEST, TRIALS = "best.toml", "trials.db"
+WHY = "why"
+"""Under this name a trial that has no figure says why."""
 SPACE: Options = {
     "lr": {"low": 5e-4, "high": 1e-2, "log": True},
     "batch_targets": [200, 400, 800, 1600],
@@ -46,16 +48,21 @@ class Search:
                 if not values:
                     raise SpecError(f"space: {name} has no values to try")
                 continue
-            table = TomlTable(values, f"space: {name}", ("low", "high", "log"))
+            table = TomlTable(values, f"space: {name}", ("low", "high", "log", "step"))
             low, high = table.values.get("low"), table.values.get("high")
             if not isinstance(low, int | float) or not isinstance(high, int | float) or not low < high:
                 raise SpecError(f"space: {name} must be a list of values or a range {{ low = …, high = … }}")
             if table.take("log", bool, False) and low <= 0:
                 raise SpecError(f"space: {name} cannot begin at {low:g} with log = true; begin above 0")
+            step = table.values.get("step")
+            if step is not None and (table.values.get("log") or not isinstance(step, int | float) or step <= 0):
+                raise SpecError(f"space: {name} has step = {step!r}; it is a number above 0, and goes without log")
         for name in {*self.fixed, *self.space} & {*PREPARE, "metric"}:
             raise SpecError(f"'{name}' cannot be set or searched here; prepare the log before, figures are {METRIC}")
-        for end in (0, -1):
-            self.recommender({name: _end(values, end) for name, values in self.space.items()})
+        first = {name: _end(values, 0) for name, values in self.space.items()}
+        for name, values in self.space.items():
+            for value in values if isinstance(values, list) else (values["low"], values["high"]):
+                self.recommender({**first, name: value})
 
     def options(self, chosen: Options) -> Options:
         """All options of a trial."""
@@ -84,6 +91,7 @@ class Tuning:
 
     def __init__(self, search: Search, sequences: Sequences, folder: Path, seed: int = 0) -> None:
         self.search, self.sequences, self.folder = search, sequences, folder
+        check_validation(sequences)
         (folder / "runs").mkdir(parents=True, exist_ok=True)
         self.optuna = needs("optuna", "study")
         self.optuna.logging.set_verbosity(self.optuna.logging.WARNING)
@@ -98,7 +106,7 @@ class Tuning:
                 pruner=self.optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=max(1, epochs // 4)),
             )
             self._take_up()
-        self.study.sampler = self.optuna.samplers.TPESampler(seed=seed + len(self.study.trials))
+        self.study.sampler = self.optuna.samplers.TPESampler(seed=(seed + len(self.study.trials)) % 2**32)
 
     @property
     def finished(self) -> int:
@@ -111,7 +119,8 @@ class Tuning:
         left = trials - self.finished
 
         def said(study: Any, trial: Any) -> None:
-            figure = "pruned" if trial.value is None else f"validation {METRIC.upper()} {trial.value:.4f}"
+            why = trial.user_attrs.get(WHY, "pruned")
+            figure = why if trial.value is None else f"validation {METRIC.upper()} {trial.value:.4f}"
             values = ", ".join(f"{name} {_shown(value)}" for name, value in trial.params.items())
             tell(f"trial {trial.number + 1}: {figure} with {values}")
 
@@ -138,23 +147,28 @@ class Tuning:
         return found
 
     def _trial(self, trial: Any, watch: Watch) -> float:
-        with FileLock(self.folder / "runs" / f"{trial.number}.lock"):
+        with FileLock(self._lock_of(trial)):
             chosen = {name: _suggest(trial, name, values) for name, values in self.search.space.items()}
             folder = self.folder / "runs" / digest([self.study.study_name, self.search.options(chosen)])
             with FileLock(f"{folder}.lock"):  # another searcher may try the same
                 known = Path(f"{folder}.figure")
                 if not known.exists():
-                    write_text(known, repr(self._figure(trial, chosen, folder, watch)))
+                    try:
+                        write_text(known, repr(self._figure(trial, chosen, folder, watch)))
+                    except KeyboardInterrupt:
+                        self.study.enqueue_trial(trial.params)  # the next search goes on with it
+                        raise
                 return float(known.read_text(encoding="utf-8"))
 
     def _figure(self, trial: Any, chosen: Options, folder: Path, watch: Watch) -> float:
         """Train, in a folder that is gone afterwards; the best validation figure."""
-        recommender = self.search.recommender(chosen)
         try:
+            recommender = self.search.recommender(chosen)
             recommender.fit(self.sequences, folder=folder, resume=True, watch=_Pruning(self.optuna, trial, watch))
-        except TrainingError as error:
+        except (TrainingError, SpecError) as error:
             shutil.rmtree(folder, ignore_errors=True)
-            raise self.optuna.TrialPruned(str(error)) from error
+            trial.set_user_attr(WHY, str(error))
+            raise self.optuna.TrialPruned from error
         except self.optuna.TrialPruned:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -168,12 +182,16 @@ class Tuning:
         state = self.optuna.trial.TrialState
         for trial in self.study.get_trials(deepcopy=False, states=(state.RUNNING,)):
             try:
-                with FileLock(self.folder / "runs" / f"{trial.number}.lock", timeout=0):
+                with FileLock(self._lock_of(trial), timeout=0):
                     self.study.tell(trial.number, state=state.FAIL)
                     if trial.params:
                         self.study.enqueue_trial(trial.params)
             except Timeout:
                 continue
+
+    def _lock_of(self, trial: Any) -> Path:
+        """Held while a trial runs; several searches may share the folder."""
+        return self.folder / "runs" / f"{self.study.study_name}-{trial.number}.lock"
 
 
 class _Pruning(Watch):
@@ -202,7 +220,8 @@ def _suggest(trial: Any, name: str, values: Any) -> Any:
     if isinstance(values, list):
         return trial.suggest_categorical(name, values)
     kind = trial.suggest_int if isinstance(values["low"], int) and isinstance(values["high"], int) else None
-    return (kind or trial.suggest_float)(name, values["low"], values["high"], log=values.get("log", False))
+    steps = {key: values[key] for key in ("log", "step") if key in values}
+    return (kind or trial.suggest_float)(name, values["low"], values["high"], **steps)
 
 
 def _shown(value: Any) -> str:

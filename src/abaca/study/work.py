@@ -21,7 +21,7 @@ from abaca.study.datasets import census
 from abaca.study.plan import DataSet, RowKey, Study
 from abaca.study.repetition import repetition
 from abaca.study.results import Entry, Results
-from abaca.study.runs import FIGURES, Run, Workshop, baseline, failed_values, run_values
+from abaca.study.runs import FIGURES, Run, Workshop, baseline, check_validation, failed_values, run_values
 from abaca.study.standing import Standing
 from abaca.study.statistics import choose_users, repeats
 from abaca.training import Step, Watch
@@ -29,6 +29,8 @@ from abaca.training import Step, Watch
 RESULTS, WORKSHOP = "results.jsonl", "work"
 WAIT = 0.5
 """Seconds between looks at what others do, and between words about a step."""
+FLIPS_PER_ROW = 200
+"""Of a permutation test, for each row of an encoder: p < 0.01 stays possible after correcting for all of them."""
 MOST_EARLIER = 20
 """Earlier items that an example's user needs, where half of the users have so many."""
 
@@ -69,6 +71,7 @@ class Work:
         for data in self.study.data:
             tell(Message("began", f"preparing {data.name}"))
             sequences = self.workshop.sequences(data)
+            check_validation(sequences, f"data '{data.name}': ")
             self.results.refresh()
             current, id = self.standing.data.get(data.name), _data_id(data, sequences)
             if current is None or current["id"] != id:
@@ -157,7 +160,11 @@ class Work:
 
             def do(watch: Watch) -> dict[str, Any]:
                 mine, other = (self._ranked(each, watch) for each in (row, reference))
-                return {**row._asdict(), "against": self.study.against, "metrics": _compared(mine, other)}
+                return {
+                    **row._asdict(),
+                    "against": self.study.against,
+                    "metrics": _compared(mine, other, len(self.study.rows_beside(row))),
+                }
 
             yield Task("comparison", self.standing.comparison_id(row), f"comparing {' '.join(row)}", do)
 
@@ -204,12 +211,15 @@ def least_earlier(sequences: Sequences) -> int:
     return int(min(MOST_EARLIER, np.median(lengths)))
 
 
-def _compared(mine: list[Evaluation], other: list[Evaluation]) -> dict[str, Any]:
-    """A paired test over users for each metric; with several seeds, of each target's mean gain."""
-    users, found = mine[0].users, {}
+def _compared(mine: list[Evaluation], other: list[Evaluation], rows: int) -> dict[str, Any]:
+    """A paired test over users for each metric; with several seeds, of each target's mean gain.
+
+    The more rows are corrected for, the finer a p-value must be to mean something.
+    """
+    users, found, flips = mine[0].users, {}, max(metrics.FLIPS, FLIPS_PER_ROW * rows)
     for metric in FIGURES:
         gains = [np.mean([result.gains(metric) for result in results], axis=0) for results in (mine, other)]
-        found[metric] = asdict(metrics.paired_test(gains[0], gains[1], users))
+        found[metric] = asdict(metrics.paired_test(gains[0], gains[1], users, flips))
     return found
 
 
