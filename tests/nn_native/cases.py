@@ -17,6 +17,7 @@ class Case:
     levels: tuple[int, ...] = ()
     scale: float = 1.0
     seed: int = 0
+    bases: int = 1
 
     def logits(self) -> Logits:
         """Random logits; a fifth of the slots is empty, as later occurrences of an item leave theirs."""
@@ -37,7 +38,7 @@ class Case:
         )
         levels = tuple(Level(k, normal(self.rows, self.dim)) for k in self.levels)
         table = self.scale * normal(self.catalogue, self.dim) / self.dim**0.5
-        return Logits(normal(self.rows, 1, self.dim), table, levels, overrides)
+        return Logits(normal(self.rows, self.bases, self.dim), table, levels, overrides)
 
     def targets(self) -> Tensor:
         generator = torch.Generator().manual_seed(self.seed + 1)
@@ -62,6 +63,10 @@ CASES = {
     "one row": Case(rows=1, levels=(10,)),
     "many tiles": Case(rows=700, catalogue=130, dim=8, levels=(16, 4)),
     "no rows": Case(rows=0, levels=(10,)),
+    "three queries": Case(bases=3, slots=0),
+    "three queries, levels and history": Case(bases=3, levels=(20, 5)),
+    "two queries, many tiles": Case(rows=700, catalogue=130, dim=8, levels=(16, 4), bases=2),
+    "several queries, no rows": Case(rows=0, bases=2),
     "one dimension": Case(dim=1, levels=(10,)),
     "odd dimensions": Case(dim=67, levels=(10,)),
     "sharp logits": Case(scale=40.0, levels=(50, 20, 7)),

@@ -5,11 +5,13 @@ becomes the gradient of the base logits in place, and two more products carry th
 
     Z = f_V E^T;  row pass: Z → gradient of Z;  df_V = Z E;  dE += Z^T f_V
 
+Where a row has several base queries, Z is the highest of their products, and its gradient goes to whoever was highest.
+
 Tiles are dealt out to as many threads as torch has. Which thread gets which tile, and in which order sums are made,
 depends on shapes and the number of threads only: the same run gives the same bits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,9 +36,10 @@ ALIGNED = 16
 
 
 def takes(logits: "Logits") -> bool:
-    """Whether the native form can do these logits: one base query, float32, on the CPU, and a library to call."""
+    """Whether the native form can do these logits: float32, on the CPU, a library to call, and not too many at once."""
     tensors = (logits.queries, logits.table, logits.overrides.values, *(level.query for level in logits.levels))
-    return can_read(*tensors) and logits.queries.shape[1] == 1 and logits.catalogue < 1 << 31
+    most = 1 << 31 if logits.queries.shape[1] == 1 else itemtiles.LONGEST_ROW
+    return can_read(*tensors) and logits.catalogue < most
 
 
 def tile_memory(height: int, catalogue: int) -> Tensor:
@@ -75,19 +78,19 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def _solve(logits: "Logits", targets: Tensor, weights: Tensor, wanted: bool) -> tuple[Tensor, list[Tensor]]:
-    """The summed loss; where wanted, gradients of queries (N, 1, D), table, values and levels."""
+    """The summed loss; where wanted, gradients of queries (N, H, D), table, values and levels."""
     frame = Frame(logits)
     loss, workers = Loss(frame, targets, weights, wanted), torch.get_num_threads()
-    whole_rows = not itemtiles.pays(frame, workers)
-    queries, table = (_rows_form if whole_rows else itemtiles.solve)(frame, loss, workers)
-    gradients = [queries.unsqueeze(1), table, loss.values, *loss.levels] if wanted else []
+    by_items = len(frame.bases) == 1 and itemtiles.pays(frame, workers)
+    queries, table = (itemtiles.solve if by_items else _rows_form)(frame, loss, workers)
+    gradients = [queries, table, loss.values, *loss.levels] if wanted else []
     return loss.losses.sum().to(torch.float32), gradients
 
 
 def _rows_form(frame: Frame, loss: Loss, workers: int) -> tuple[Tensor, Tensor]:
     """Losses by tiles of whole rows; returns gradients of queries and table, empty if they are not wanted."""
-    shares = deal(frame.rows, frame.catalogue, workers)
-    grad_queries = torch.empty_like(frame.queries if loss.wanted else frame.queries[:0])
+    shares = deal(frame.rows, frame.catalogue * len(frame.bases), workers)
+    grad_queries = frame.table.new_empty(frame.rows if loss.wanted else 0, len(frame.bases), frame.table.shape[1])
     grad_tables = [torch.zeros_like(frame.table if loss.wanted else frame.table[:0]) for _ in shares]
     in_parallel(len(shares), lambda i: _work(frame, loss, shares[i], grad_queries, grad_tables[i]))
     table, *others = grad_tables
@@ -101,17 +104,15 @@ def _work(frame: Frame, loss: Loss, tiles: Sequence[slice], grad_queries: Tensor
     if not tiles:
         return
     height = tiles[0].stop - tiles[0].start
-    memory = tile_memory(height, frame.catalogue)
+    base = _Base(frame, height)
     scratch = torch.empty(library().abaca_loss_words(frame.struct, height), dtype=torch.int64)
     for rows in tiles:
-        queries = frame.queries[rows]
-        tile = memory[: len(queries)]
-        torch.mm(queries, frame.table.T, out=tile)
+        tile = base.logits(rows)
         library().abaca_loss_rows(
             frame.struct,
             loss.struct,
             rows.start,
-            len(queries),
+            len(tile),
             tile.data_ptr(),
             tile.stride(0),
             scratch.data_ptr(),
@@ -119,8 +120,37 @@ def _work(frame: Frame, loss: Loss, tiles: Sequence[slice], grad_queries: Tensor
         )
         if loss.wanted:
             scale = loss.scale[rows].unsqueeze(1)
-            torch.mm(tile, frame.table, out=grad_queries[rows]).mul_(scale)
-            grad_table.addmm_(tile.T, queries * scale)
+            for i, part in base.divided(tile):
+                grad_queries[rows, i] = torch.mm(part, frame.table).mul_(scale)
+                grad_table.addmm_(part.T, frame.bases[i][rows] * scale)
+
+
+class _Base:
+    """The base logits of one tile after another, in the same memory: of several products the highest counts."""
+
+    def __init__(self, frame: Frame, height: int) -> None:
+        self.frame = frame
+        self.first, *self.others = (tile_memory(height, frame.catalogue) for _ in frame.bases)
+        self.higher = [tile_memory(height, frame.catalogue) for _ in self.others]
+        """1 where a product is above all before it, else 0."""
+
+    def logits(self, rows: slice) -> Tensor:
+        """Base logits of these rows (n, V)."""
+        first, *others = (queries[rows] for queries in self.frame.bases)
+        tile = torch.mm(first, self.frame.table.T, out=self.first[: len(first)])
+        for queries, other, higher in zip(others, self.others, self.higher, strict=True):
+            product = torch.mm(queries, self.frame.table.T, out=other[: len(tile)])
+            torch.gt(product, tile, out=higher[: len(tile)])
+            torch.maximum(tile, product, out=tile)
+        return tile
+
+    def divided(self, gradient: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """Each base query's part of the gradient of what `logits` gave last; the gradient's memory is used up."""
+        for i in reversed(range(len(self.others))):
+            part = torch.mul(gradient, self.higher[i][: len(gradient)], out=self.others[i][: len(gradient)])
+            gradient.sub_(part)
+            yield i + 1, part
+        yield 0, gradient
 
 
 def answer(logits: "Logits", question: "Question") -> tuple[Tensor, ...]:
@@ -147,7 +177,7 @@ def answer(logits: "Logits", question: "Question") -> tuple[Tensor, ...]:
         targets.data_ptr(),
         *(ids.data_ptr() for ids in (*lists, *found)),
     )
-    shares = deal(frame.rows, frame.catalogue, torch.get_num_threads())
+    shares = deal(frame.rows, frame.catalogue * len(frame.bases), torch.get_num_threads())
     in_parallel(len(shares), lambda worker: _rank(frame, struct, shares[worker]))
     return found
 
@@ -156,13 +186,12 @@ def _rank(frame: Frame, struct: native.QuestionStruct, tiles: Sequence[slice]) -
     """One worker's tiles of a ranking."""
     if not tiles:
         return
-    memory = tile_memory(tiles[0].stop - tiles[0].start, frame.catalogue)
+    base = _Base(frame, tiles[0].stop - tiles[0].start)
     desk = torch.zeros(library().abaca_answer_bytes(frame.struct, struct), dtype=torch.uint8)
     for rows in tiles:
-        queries = frame.queries[rows]
-        tile = torch.mm(queries, frame.table.T, out=memory[: len(queries)])
+        tile = base.logits(rows)
         library().abaca_answer_rows(
-            frame.struct, struct, rows.start, len(queries), tile.data_ptr(), tile.stride(0), desk.data_ptr()
+            frame.struct, struct, rows.start, len(tile), tile.data_ptr(), tile.stride(0), desk.data_ptr()
         )
 
 

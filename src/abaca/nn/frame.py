@@ -20,7 +20,7 @@ class Frame:
     def __init__(self, logits: "Logits") -> None:
         ids, owner, reach, values = logits.overrides
         self.catalogue = logits.catalogue
-        self.queries = logits.queries.detach()[:, 0].contiguous()  # (N, D)
+        self.bases = [query.contiguous() for query in logits.queries.detach().unbind(1)]  # each (N, D)
         self.table = logits.table.detach().contiguous()  # (V, D)
         self.values = values.detach().contiguous()  # (N, K)
         self.levels = [level.query.detach().contiguous() for level in logits.levels]  # each (N, D)
@@ -42,8 +42,14 @@ class Frame:
         )
 
     @property
+    def queries(self) -> Tensor:
+        """The base queries where there is one for each row (N, D)."""
+        (only,) = self.bases
+        return only
+
+    @property
     def rows(self) -> int:
-        return self.queries.shape[0]
+        return self.bases[0].shape[0]
 
 
 class Loss:

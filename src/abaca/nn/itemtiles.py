@@ -64,7 +64,7 @@ def solve(frame: Frame, loss: Loss, workers: int) -> tuple[Tensor, Tensor]:
     shares = cut(slice(0, frame.rows), -(-frame.rows // workers)) or [slice(0, 0)]
     in_parallel(len(shares), lambda i: _read(frame, loss, running, shares[i]))
     if not loss.wanted:
-        return frame.queries[:0], frame.table[:0]
+        return frame.queries[:0].unsqueeze(1), frame.table[:0]
     tiles = -(-frame.catalogue // TILE_ITEMS)
     owned = cut(slice(0, frame.catalogue), TILE_ITEMS * -(-tiles // workers))
     grad_table = torch.empty_like(frame.table)
@@ -79,7 +79,7 @@ def solve(frame: Frame, loss: Loss, workers: int) -> tuple[Tensor, Tensor]:
     no_number = 0 * loss.scale.unsqueeze(1)  # but NaN where a row is
     for level, parts in zip(loss.levels, zip(*grad_levels, strict=True), strict=True):
         torch.add(_sum(list(parts)), no_number, out=level)
-    return _sum(grad_queries).mul_(loss.scale.unsqueeze(1)), grad_table
+    return _sum(grad_queries).mul_(loss.scale.unsqueeze(1)).unsqueeze(1), grad_table
 
 
 def cut(whole: slice, size: int) -> list[slice]:
