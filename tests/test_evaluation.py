@@ -15,7 +15,7 @@ from abaca.data.log import read_log
 from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.sequences import Sequences, Targets
 from abaca.errors import SequencesError, SpecError
-from abaca.evaluation import Evaluation, Ranked, compare, evaluate, in_history, known_items, table
+from abaca.evaluation import Evaluation, Ranked, compare, evaluate, holdings, in_history, known_items, table
 
 CATALOGUE = 4  # items 0 … 3; 4 and 5 are cold
 
@@ -270,9 +270,11 @@ def test_evaluation_needs_no_torch() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_membership_is_that_of_sets() -> None:
+@pytest.mark.parametrize("spread", [1, 10**8])  # a table of all items, and too many of them for one
+def test_membership_is_that_of_sets(spread: int) -> None:
     rng = np.random.default_rng(0)
-    histories = [rng.integers(0, 50, size) for size in rng.integers(1, 40, 30)]
-    asked = rng.integers(-1, 60, (30, 11))
+    histories = [rng.integers(0, 50, size) * spread for size in rng.integers(1, 40, 30)]
+    asked = rng.integers(-1, 60, (30, 11)) * spread
+    assert (holdings(histories, 60 * spread) is None) == (spread > 1)
     wanted = [[item in history for item in row] for history, row in zip(map(set, histories), asked, strict=True)]
     assert in_history(histories, asked).tolist() == wanted

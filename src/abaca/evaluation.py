@@ -23,6 +23,8 @@ GROUPS: tuple[Group, ...] = ("all", "repeat", "new")
 CHUNK = 256
 MOST_CELLS = 1 << 31
 """Items of top lists that an evaluation holds at most: ten gigabytes."""
+CELLS_PER_ITEM = 256
+"""As many cells of a table can be cleared and read in the time that it takes to sort one item of a history."""
 
 
 class Ranked(NamedTuple):
@@ -239,13 +241,30 @@ def known_items(histories: list[np.ndarray], catalogue: int) -> list[np.ndarray]
 
 def in_history(histories: list[np.ndarray], items: np.ndarray) -> Bools:
     """Tell which items (T, m) are in the history of their row; −1 is in none."""
-    rows = np.repeat(np.arange(len(histories)), [len(history) for history in histories])
-    flat = np.concatenate(histories).astype(np.int64)
-    base = 1 + max(int(items.max(initial=0)), int(flat.max(initial=0)))
+    base = 1 + max(int(items.max(initial=0)), int(np.concatenate(histories).max(initial=0)))
+    held = holdings(histories, base)
+    if held is not None:
+        return np.asarray(held[np.arange(len(items))[:, None], items] & (items >= 0))
+    known = sorted_keys(histories, base)
     keys = np.arange(len(items))[:, None] * base + items
-    known = np.sort(rows * base + flat)
     found = known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] == keys if len(known) else False
     return np.asarray(found & (items >= 0))
+
+
+def holdings(histories: list[np.ndarray], width: int) -> Bools | None:
+    """Tell which of the items below `width` each history holds (T, width); None where a sort would be cheaper."""
+    lengths = [len(history) for history in histories]
+    if len(histories) * width > CELLS_PER_ITEM * sum(lengths):
+        return None
+    held = np.zeros((len(histories), width), dtype=bool)
+    held[np.repeat(np.arange(len(histories)), lengths), np.concatenate(histories)] = True
+    return held
+
+
+def sorted_keys(histories: list[np.ndarray], width: int) -> Ints:
+    """Row × width + item of every item, below `width`, of every history, ascending."""
+    rows = np.repeat(np.arange(len(histories)), [len(history) for history in histories])
+    return np.sort(rows * width + np.concatenate(histories))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from abaca.data.batches import history_batches
-from abaca.evaluation import Ranked
+from abaca.evaluation import Ranked, holdings, sorted_keys
 from abaca.nn.logits import Answer, Question, Scores, answer
 from abaca.nn.model import Model
 from abaca.types import PAD
@@ -83,9 +83,13 @@ def padded(lists: list[np.ndarray], fill: int) -> Tensor:
 
 def distinct(histories: list[np.ndarray], catalogue: int) -> Tensor:
     """The items of each history, ascending, each once, as one rectangle (B, X); V after their end."""
-    rows = np.repeat(np.arange(len(histories)), [len(history) for history in histories])
-    keys = np.sort(rows * catalogue + np.concatenate(histories))
-    rows, items = np.divmod(keys[np.diff(keys, prepend=-1) > 0], catalogue)
+    held = holdings(histories, catalogue)
+    if held is not None:
+        keys = np.flatnonzero(held)  # of one dimension: ten times as fast as of two
+    else:
+        keys = sorted_keys(histories, catalogue)
+        keys = keys[np.diff(keys, prepend=-1) > 0]
+    rows, items = np.divmod(keys, catalogue)
     count = np.bincount(rows, minlength=len(histories))
     place = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
     rectangle = np.full((len(histories), int(count.max())), catalogue, dtype=np.int64)
