@@ -175,7 +175,7 @@ class Trainer:
         }
         if self.validates:
             began = time.perf_counter()
-            record.update(self._validate())
+            record.update(self.validate())
             record["validation_seconds"] = round(time.perf_counter() - began, 3)
             if progress["best"] is None or record[self.options.metric] > progress["best"]:
                 progress["best"], progress["best_epoch"] = record[self.options.metric], progress["epoch"]
@@ -188,7 +188,8 @@ class Trainer:
         """The weights that are validated and kept: the running average where there is one."""
         return self.average or dict(self.weights)
 
-    def _validate(self) -> dict[str, float]:
+    def validate(self) -> dict[str, float]:
+        """The metrics of the validation targets under the weights that are kept."""
         ranker = ModelRanker(self.model, self.options.window)
         with swapped(self.weights, self.average):
             result = evaluate(ranker, self.sequences, "valid", cutoffs=(int(self.options.metric.split("@")[1]),))

@@ -12,10 +12,8 @@ from abaca.bench.sizes import paper_sizes
 from abaca.bench.step import Enough
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
-from abaca.evaluation import evaluate
 from abaca.nn.model import make_model
 from abaca.options import TrainingOptions
-from abaca.ranking import ModelRanker
 from abaca.study.draw import Look, Sheet
 from abaca.training import Step, Trainer, Watch
 from abaca.types import Record
@@ -80,15 +78,10 @@ def learn(
 ) -> list[Point]:  # fmt: skip
     """Train ours for so much CPU time."""
     model = make_model(pair.encoder, pair.output, sequences.catalogue.size, **paper_sizes(pair.encoder))
-
-    def validate() -> float:
-        value = evaluate(ModelRanker(model, options.window), sequences, "valid").mean(METRIC)
-        model.train()
-        return value
-
-    watch = Curve(validate, seconds, points, told)
+    trainer = Trainer(model, sequences, options)
+    watch = Curve(lambda: trainer.validate()[METRIC], seconds, points, told)
     with suppress(Enough):
-        Trainer(model, sequences, options).run(watch)
+        trainer.run(watch)
     return watch.points
 
 
