@@ -199,7 +199,7 @@ def test_damaged_sequences_are_refused(small: Sequences, tmp_path: Path) -> None
         quick().fit(tmp_path / "s")
 
 
-def test_a_model_stands_apart_from_its_data(small: Sequences, tmp_path: Path) -> None:
+def test_a_model_stands_apart_from_its_data(small: Sequences, tmp_path: Path, fitted: Recommender) -> None:
     LOG.to_pandas().to_csv(tmp_path / "log.csv", index=False)
     for data, folder in ((small, small.path), (small.path, small.path / "model"), (tmp_path / "log.csv", tmp_path)):
         with pytest.raises(SpecError, match="must stand apart from what is read"):
@@ -208,6 +208,9 @@ def test_a_model_stands_apart_from_its_data(small: Sequences, tmp_path: Path) ->
         quick().fit(log, folder=tmp_path)
     with pytest.raises(ModelError, match="is a prepared folder; give the model a folder of its own"):
         quick().fit(LOG, folder=small.path)
+    with pytest.raises(ModelError, match="is a prepared folder; give the model a folder of its own"):
+        fitted.save(small.path)
+    assert not list(small.path.glob("model*"))
     with pytest.raises(ModelError, match=r"log\.csv is a file; give the name of a folder"):
         quick().fit(LOG, folder=tmp_path / "log.csv")
     assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
@@ -230,6 +233,12 @@ def test_before_fitting_nothing_can_be_asked(tmp_path: Path) -> None:
     for call in (lambda r: r.recommend([1]), lambda r: r.evaluate(), lambda r: r.save(tmp_path), lambda r: r.ranker()):
         with pytest.raises(ModelError, match="not trained yet"):
             call(quick())
+
+
+def test_targets_are_a_split_or_a_choice(fitted: Recommender) -> None:
+    for targets in (None, "train", [1, 2]):
+        with pytest.raises(SpecError, match="expected 'test', 'valid' or Targets"):
+            fitted.evaluate(targets=targets)  # type: ignore[arg-type]
 
 
 def test_a_loaded_model_needs_data_to_be_evaluated(tmp_path: Path, fitted: Recommender) -> None:
@@ -318,6 +327,9 @@ def test_the_encoder_of_a_transformer_holds_the_longest_window() -> None:
         ({"epochs": 2.5}, r"epochs must be a whole number, got 2.5"),
         ({"epochs": True}, r"epochs must be a whole number, got True"),
         ({"lr": "fast"}, r"lr must be a number, got 'fast'"),
+        ({"lr": 10**400}, r"lr must be a number, got 1000"),
+        ({"overlap": 1 << 31}, r"overlap must be below 2³¹"),
+        ({"batch_targets": 10**18}, r"batch_targets must be below 2³¹"),
         ({"schedule": 3}, r"schedule must be text, got 3"),
         ({"lr": 0.0}, r"lr must be above 0"),
         ({"split": "half"}, r"`split` 'half' is not known"),
@@ -343,7 +355,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 def test_a_model_larger_than_the_memory_is_refused(small: Sequences) -> None:
     for size in (10**6, 10**12):
-        with pytest.raises(SpecError, match=r"takes [\d,]+ GB and more, this machine has \d+ GB; lower dim"):
+        with pytest.raises(SpecError, match=r"takes [\d,]+ GB and more, this machine has \d+ GB; choose smaller sizes"):
             quick("sasrec", dim=size).fit(small)
 
 

@@ -378,6 +378,28 @@ def test_a_run_in_a_folder_resumes_with_the_same_record(small: Sequences, tmp_pa
     assert resumed.saved is not None
 
 
+def test_a_resumed_run_keeps_its_number_of_threads(small: Sequences, tmp_path: Path) -> None:
+    before, whole, cut = torch.get_num_threads(), tmp_path / "whole", tmp_path / "cut"
+    try:
+        torch.set_num_threads(1)
+        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=whole)
+        with pytest.raises(Cut):
+            quick_recommender(checkpoint_minutes=0.0).fit(small, folder=cut, watch=CutAfter(1, 1))
+        torch.set_num_threads(3)
+        seen = []
+
+        class Threads(Watch):
+            def step(self, step: Step) -> None:
+                seen.append(torch.get_num_threads())
+
+        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=cut, resume=True, watch=Threads())
+        assert set(seen) == {1}
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert sorted(path.name for path in whole.glob("weights-*")) == sorted(path.name for path in cut.glob("weights-*"))
+
+
 def test_resuming_a_finished_run_trains_nothing(small: Sequences, tmp_path: Path) -> None:
     one = quick_recommender().fit(small, folder=tmp_path)
     before = (tmp_path / RECORD).read_text()

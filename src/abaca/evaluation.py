@@ -23,8 +23,10 @@ GROUPS: tuple[Group, ...] = ("all", "repeat", "new")
 CHUNK = 256
 MOST_CELLS = 1 << 31
 """Items of top lists that an evaluation holds at most: ten gigabytes."""
-CELLS_PER_ITEM = 256
+CELLS_PER_ITEM = 96
 """As many cells of a table can be cleared and read in the time that it takes to sort one item of a history."""
+MOST_HELD = 1 << 25
+"""Cells of that table at most: 32 MB."""
 
 
 class Ranked(NamedTuple):
@@ -198,7 +200,7 @@ def _cutoffs(given: Sequence[int]) -> tuple[int, ...]:
 def _chosen(sequences: Sequences, targets: str | Targets) -> tuple[str, Ints, Ints]:
     """Name the split and give its users and positions."""
     splits = {"test": sequences.test, "valid": sequences.valid}
-    if isinstance(targets, str) and targets not in splits:
+    if not (targets in splits if isinstance(targets, str) else isinstance(targets, Targets)):
         raise SpecError(f"got targets {targets!r}, expected 'test', 'valid' or Targets")
     split = targets if isinstance(targets, str) else "chosen"
     chosen = splits[targets] if isinstance(targets, str) else targets
@@ -254,7 +256,7 @@ def in_history(histories: list[np.ndarray], items: np.ndarray) -> Bools:
 def holdings(histories: list[np.ndarray], width: int) -> Bools | None:
     """Tell which of the items below `width` each history holds (T, width); None where a sort would be cheaper."""
     lengths = [len(history) for history in histories]
-    if len(histories) * width > CELLS_PER_ITEM * sum(lengths):
+    if len(histories) * width > min(CELLS_PER_ITEM * sum(lengths), MOST_HELD):
         return None
     held = np.zeros((len(histories), width), dtype=bool)
     held[np.repeat(np.arange(len(histories)), lengths), np.concatenate(histories)] = True

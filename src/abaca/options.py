@@ -68,6 +68,9 @@ class TrainingOptions:
         for name in ("warmup", "overlap", "weight_decay", "clip", "stop_after", "patience", "checkpoint_minutes"):
             if getattr(self, name) < 0:
                 raise SpecError(f"{name} must not be negative, got {getattr(self, name)}")
+        for name in ("epochs", "warmup", "batch_targets", "targets", "overlap", "window", "stop_after", "patience"):
+            if getattr(self, name) >= 1 << 31:
+                raise SpecError(f"{name} must be below 2³¹, got {getattr(self, name)}")
         if not 0 <= self.average < 1:
             raise SpecError(f"average must be in [0, 1), got {self.average}")
         try:
@@ -109,6 +112,14 @@ def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
             raise SpecError(f"{owner} has no option '{name}'; {hint}")
 
 
+def _float(value: Any) -> float | None:
+    """The number as a float; None if it is too large for one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
 def _typed(name: str, value: Any, default: Any) -> Any:
     """The value in Python's own type; refused if it is not of its default's kind: a word for a number, say."""
     made: Any
@@ -118,7 +129,7 @@ def _typed(name: str, value: Any, default: Any) -> Any:
         made, wanted = whole_number(value), "a whole number"
     elif isinstance(default, float):
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        made, wanted = (float(value) if is_number else None), "a number"
+        made, wanted = (_float(value) if is_number else None), "a number"
     elif isinstance(default, str):
         made, wanted = (value if isinstance(value, str) else None), "text"
     else:

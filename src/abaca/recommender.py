@@ -86,6 +86,8 @@ class Recommender:
         best; such a model cannot be evaluated on the same data. With `folder` the run's state is kept there and
         the finished model is saved there; `resume` takes a run up again, `overwrite` replaces what is there.
         """
+        if resume and overwrite:
+            raise SpecError("resume goes on with what is there, overwrite begins anew: give one of them")
         where = None if folder is None else Path(folder)
         self._check_place(data, where)
         self._items = self._items if items is None else items
@@ -103,8 +105,7 @@ class Recommender:
         if where is not None:
             path = data if isinstance(data, str | os.PathLike) else getattr(data, "path", None)
             check_apart(where, None if path is None else Path(path))
-            if is_prepared(where):
-                raise ModelError(f"{where} is a prepared folder; give the model a folder of its own")
+            _check_not_prepared(where)
 
     def _fit(self, sequences: Sequences, where: Path | None, refit: bool, resume: bool, watch: Watch) -> Saved:
         """The trained model with its record; it is also in the folder, if there is one."""
@@ -180,6 +181,7 @@ class Recommender:
         """Write a model directory: safetensors and JSON, ids inside; a model that is there is replaced."""
         if self.saved is None:
             raise ModelError(UNTRAINED)
+        _check_not_prepared(Path(folder))
         with claimed(Path(folder), keep=False):
             save_model(Path(folder), self.saved)
 
@@ -273,6 +275,11 @@ class Recommender:
             )
         if training["everything"]:
             raise ModelError("this model was refitted on everything: no target is held out; evaluate the fit before it")
+
+
+def _check_not_prepared(folder: Path) -> None:
+    if is_prepared(folder):
+        raise ModelError(f"{folder} is a prepared folder; give the model a folder of its own")
 
 
 def _prepared(data: Any) -> bool:

@@ -1,8 +1,10 @@
 """The training loop: full softmax over windows, early stopping on validation, resume to the bit."""
 
+import contextlib
 import logging
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,11 +92,12 @@ class Trainer:
         """Train to the end, or until validation has not improved for `patience` epochs; the best weights stay."""
         self.model.train()
         last = min(self.options.stop_after or self.options.epochs, self.options.epochs)
-        while self.progress["epoch"] < last and not self.exhausted:
-            self._epoch(watch, save_to)
-            self._finish_epoch(watch)
-            if save_to is not None:
-                save_state(save_to, self.state(), self.progress)
+        with _threads(self.progress.setdefault("threads", torch.get_num_threads())):
+            while self.progress["epoch"] < last and not self.exhausted:
+                self._epoch(watch, save_to)
+                self._finish_epoch(watch)
+                if save_to is not None:
+                    save_state(save_to, self.state(), self.progress)
         final = self.best or self.average
         if final is not None:
             with torch.no_grad():
@@ -225,6 +228,17 @@ class Trainer:
         torch.set_rng_state(random["random"])
         if self.device.type == "cuda" and "random.cuda" in random:
             torch.cuda.set_rng_state(random["random.cuda"], self.device)
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Let torch have as many CPU threads as a run began with: the order of its sums depends on them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class swapped:

@@ -69,3 +69,5 @@ def test_sizes_that_make_no_sense_are_refused() -> None:
         GrowthBench(rows=10, histories=(50,))
     with pytest.raises(SpecError, match="items must be one or more sizes"):
         GrowthBench(items=(0,))
+    with pytest.raises(SpecError, match="middle must be above 0"):
+        GrowthBench(middle=0)

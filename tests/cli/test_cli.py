@@ -322,7 +322,7 @@ def test_train_takes_a_file_of_options_and_flags_win(cli: Cli, shop: Shop, tmp_p
         ("output = 3", "an output layer is text"),
         ("encoder = []", "encoder [] is not one of"),
         ("output = 'mos:999999999'", "at most 1000 queries"),
-        ("dim = 1000000000", "lower dim"),
+        ("dim = 1000000000", "choose smaller sizes"),
     ],
 )
 def test_a_file_of_options_that_makes_no_sense_is_refused(
@@ -367,6 +367,7 @@ def test_a_model_is_replaced_only_when_asked(cli: Cli, shop: Shop, tmp_path: Pat
     again = ("train", shop.sequences, tmp_path / "m", *QUICK, "--seed", "9")
     refused(cli(*again), "holds a model; --overwrite replaces it")
     assert weights() == before
+    refused(cli(*again, "--overwrite", "--resume"), "give one of them")
     assert cli(*again, "--overwrite").code == 0
     assert weights() != before
     assert len(weights()) == 1
@@ -478,7 +479,7 @@ def test_models_of_the_same_kind_are_told_apart(cli: Cli, shop: Shop, tmp_path: 
         (["{model}", "{log}", "--at", "0"], "a cutoff is at least 1"),
         (["{model}", "{log}", "--targets", "train"], "--targets 'train' is not test or valid"),
         (["{log}", "{log}"], "is not a model directory"),
-        (["{model}", "{other}"], "trained on other data"),
+        (["{model}", "{other}"], "{model}: this model was trained on other data"),
         (["{model}", "{nothing}"], "nothing.csv"),
     ],
 )
@@ -486,7 +487,7 @@ def test_evaluate_refuses(cli: Cli, shop: Shop, tmp_path: Path, arguments: list[
     other = tmp_path / "other.csv"
     other.write_text("".join(shop.log.read_text().splitlines(keepends=True)[:400]))
     places = {**shop._asdict(), "other": other, "nothing": tmp_path / "nothing.csv"}
-    refused(cli("evaluate", *(argument.format(**places) for argument in arguments)), said)
+    refused(cli("evaluate", *(argument.format(**places) for argument in arguments)), said.format(**places))
 
 
 def test_recommend(cli: Cli, shop: Shop) -> None:
@@ -530,6 +531,8 @@ def test_unknown_ids_are_named(cli: Cli, shop: Shop) -> None:
         (["--repeats", "never"], "repeats must be one of auto, exclude, only, got 'never'"),
         (["-n", "0"], "n must be at least 1"),
         (["--max-repeat-share", "2"], "between 0 and 1"),
+        (["--resume", "--user", "u"], "--user, --resume goes with --histories FILE"),
+        (["--on-bad-row", "skip"], "--on-bad-row goes with --histories FILE"),
     ],
 )
 def test_recommend_refuses(cli: Cli, shop: Shop, options: list[str], said: str) -> None:

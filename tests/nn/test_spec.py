@@ -92,6 +92,8 @@ def test_parts() -> None:
         ("softmax+R:0,5", "positive and ascending"),
         ("softmax+CPR:5,5", "positive and ascending"),
         ("softmax+CPR:500,100,20", "positive and ascending"),
+        ("softmax+R:" + "9" * 5000, "not one of C"),
+        ("softmax+R:" + ",".join(map(str, range(1, 18))), "at most 16 levels"),
         ("softmax+C+R:5", "one of C"),
         ("softmax+CP+CP", "one of C"),
         ("softmax+CPR:5+Mi+C", "one of C"),

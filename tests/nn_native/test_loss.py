@@ -59,7 +59,8 @@ def test_equals_the_plain_form_at_random(seed: int) -> None:
         return int(torch.randint(low, high + 1, (), generator=generator))
 
     levels = tuple(sorted((draw(1, 200) for _ in range(draw(0, 4))), reverse=True))
-    case = Case(draw(1, 300), draw(1, 3000), draw(1, 80), draw(0, 60), levels, 0.5 + 3 * draw(0, 3), seed)
+    bases = 1 if seed % 3 else draw(2, 5)
+    case = Case(draw(1, 300), draw(1, 3000), draw(1, 80), draw(0, 60), levels, 0.5 + 3 * draw(0, 3), seed, bases)
     logits, weights = case.logits(), torch.rand(case.rows, generator=generator)
     rows = settled(logits)
     assert int((~rows).sum()) <= 1  # near ties are rare
@@ -179,20 +180,22 @@ def test_nan_stays_nan() -> None:
     assert loss_and_gradients(logits, case.targets(), torch.ones(case.rows), torch.float32)[0].isnan()
 
 
+@pytest.mark.parametrize("bases", [1, 3])
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_the_same_run_gives_the_same_bits(workers: int) -> None:
+def test_the_same_run_gives_the_same_bits(workers: int, bases: int) -> None:
     torch.set_num_threads(workers)
-    case = Case(rows=400, catalogue=700, levels=(50, 20, 7))
+    case = Case(rows=400, catalogue=700, levels=(50, 20, 7), bases=bases)
     runs = [loss_and_gradients(case.logits(), case.targets(), torch.ones(case.rows), torch.float32) for _ in range(3)]
     assert torch.get_num_threads() == workers
     for run in runs[1:]:
         assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))
 
 
+@pytest.mark.parametrize("bases", [1, 3])
 @pytest.mark.parametrize("workers", [2, 3])
-def test_the_number_of_threads_changes_rounding_only(workers: int) -> None:
+def test_the_number_of_threads_changes_rounding_only(workers: int, bases: int) -> None:
     torch.set_num_threads(workers)
-    case = Case(rows=700, levels=(50, 7))
+    case = Case(rows=700, levels=(50, 7), bases=bases)
     assert_same(case.logits(), case.targets(), torch.ones(case.rows))
 
 
@@ -247,6 +250,34 @@ def test_form_follows_from_size(form: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(itemtiles, "COPIES_BYTES", 1003 * 24 * 4 - 1)
     cross_entropy(case.logits(), case.targets(), torch.ones(3))
     assert forms[1] == "solve"
+
+
+@pytest.mark.parametrize("bases", [3, 50])
+def test_several_queries_take_little_more_memory_than_one(bases: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the tiles of a worker nor the tables of gradients exceed their bounds, however many threads there are."""
+    monkeypatch.setattr(itemtiles, "LONGEST_ROW", 1 << 19)  # they are never done by tiles of items
+    monkeypatch.setattr(fast, "TILE_BYTES", 40_000)
+    monkeypatch.setattr(itemtiles, "COPIES_BYTES", 1003 * 24 * 4)
+    torch.set_num_threads(4)
+    held: list[Tensor] = []
+    made = fast.tile_memory
+    monkeypatch.setattr(fast, "tile_memory", lambda *size: held.append(made(*size)) or held[-1])
+    case = Case(rows=300, levels=(7,), bases=bases)
+    assert_same(case.logits(), case.targets(), torch.ones(case.rows))
+    workers = 2  # one with the table of gradients that is given back, one with a copy
+    assert len(held) == workers * (bases + 1)
+    one_row = (bases + 1) * held[0].stride(0) * 4
+    assert sum(4 * tile.stride(0) * len(tile) for tile in held) <= workers * max(
+        40_000, fast.FEWEST_ROWS * 1008 * 4, one_row
+    )
+
+
+def test_targets_may_be_of_any_whole_type() -> None:
+    case = Case(levels=(5,))
+    whole = cross_entropy(case.logits(), case.targets(), torch.ones(case.rows))
+    assert cross_entropy(case.logits(), case.targets().int(), torch.ones(case.rows)) == whole
+    with pytest.raises(ValueError, match="36 targets"):
+        cross_entropy(case.logits(), case.targets()[1:], torch.ones(case.rows))
 
 
 @pytest.mark.parametrize("target", [-1, 1003])

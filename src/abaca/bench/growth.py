@@ -53,6 +53,8 @@ class GrowthBench:
         for name in ("items", "histories", "threads"):
             if not getattr(self, name) or min(getattr(self, name)) < 1:
                 raise SpecError(f"{name} must be one or more sizes above 0, got {getattr(self, name)}")
+        if self.middle < 1:
+            raise SpecError(f"middle must be above 0, got {self.middle}")
         for history in self.histories:
             if self.rows < history:
                 raise SpecError(f"rows ({self.rows}) must be at least as many as the longest history ({history})")

@@ -208,7 +208,14 @@ def learning(
     names = (f"abaca {pair.ours}", f"RecBole {pair.peer}")
     with ThreadPoolExecutor(1) as beside:  # RecBole has a process of its own
         theirs = beside.submit(learn_peer, pair, there, seconds, points, _teller(names[1]))
-        ours = learn(pair, data, training_defaults(pair.encoder), seconds, points, _teller(names[0]))
+        tell = _teller(names[0])
+
+        def tell_unless_alone(point: Point) -> None:
+            tell(point)
+            if theirs.done():
+                theirs.result()  # an error of theirs ends ours too
+
+        ours = learn(pair, data, training_defaults(pair.encoder), seconds, points, tell_unless_alone)
         curves = {names[0]: ours, names[1]: theirs.result()}
     plain = [{"name": name, **point._asdict()} for name, curve in curves.items() for point in curve]
     if to is not None:

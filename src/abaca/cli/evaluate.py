@@ -12,7 +12,7 @@ from abaca.baselines import BASELINES
 from abaca.cli import show
 from abaca.cli.columns import Event, Item, Json, OnBadRow, Time, User, is_model, open_data
 from abaca.data.sequences import Sequences
-from abaca.errors import SpecError
+from abaca.errors import ModelError, SpecError
 from abaca.evaluation import Evaluation, compare, evaluate
 
 if TYPE_CHECKING:
@@ -94,8 +94,11 @@ def _check_order(paths: list[Path]) -> None:
 def _evaluate(
     model: "Recommender", sequences: Sequences, targets: str, cutoffs: tuple[int, ...], folder: str
 ) -> Evaluation:
-    with show.counting(f"ranking {folder}") as advance:
-        return model.evaluate(sequences, targets=targets, cutoffs=cutoffs, progress=advance)
+    try:
+        with show.counting(f"ranking {folder}") as advance:
+            return model.evaluate(sequences, targets=targets, cutoffs=cutoffs, progress=advance)
+    except ModelError as error:
+        raise ModelError(f"{folder}: {error}") from error
 
 
 def _told_apart(results: list[Evaluation], folders: list[Path]) -> list[Evaluation]:

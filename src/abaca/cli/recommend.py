@@ -62,6 +62,11 @@ def command(
     column. It is streamed; a run that was stopped, even by kill -9, goes on with the same command and --resume.
     """
     _check(history, histories, to)
+    if histories is None:
+        of_files = {"--history": column, "--user": user, "--item": item, "--time": time, "--on-bad-row": on_bad_row}
+        given = [name for name, value in {**of_files, "--resume": resume, "--overwrite": overwrite}.items() if value]
+        if given:
+            raise QueryError(f"{', '.join(given)} goes with --histories FILE, not with a history of ids")
     recommender = load(model, exact=exact)
     assert recommender.saved is not None
     spelled = recommender.saved.catalogue.spelled

@@ -70,7 +70,12 @@ def command(
     hidden: Annotated[int | None, _option("--hidden", "Size of the GRU's state (gru4rec).", 128)] = None,
     dropout: Annotated[float | None, _option("--dropout", "Of the encoder.", "gru4rec 0.35, sasrec 0.2")] = None,
     device: Annotated[str | None, _option("--device", "cpu, cuda, or auto: a GPU where there is one.", "auto")] = None,
-    threads: Annotated[int, typer.Option("--threads", min=0, max=1024, help="CPU threads; 0: as torch chooses.")] = 0,
+    threads: Annotated[
+        int,
+        typer.Option(
+            "--threads", min=0, max=1024, help="CPU threads; 0: as torch chooses. A resumed run keeps its number."
+        ),
+    ] = 0,
     user: User = None,
     item: Item = None,
     time: Time = None,

@@ -27,7 +27,7 @@ TILE_ROWS = 128
 """Rows of a tile: the products need some to be fast."""
 
 TILE_BYTES = 64 << 20
-"""What a tile holds at most, unless that were fewer rows than `FEWEST_ROWS`."""
+"""What the tiles of a worker hold at most, unless that were fewer rows than `FEWEST_ROWS` in all."""
 
 FEWEST_ROWS = 32
 
@@ -89,7 +89,8 @@ def _solve(logits: "Logits", targets: Tensor, weights: Tensor, wanted: bool) -> 
 
 def _rows_form(frame: Frame, loss: Loss, workers: int) -> tuple[Tensor, Tensor]:
     """Losses by tiles of whole rows; returns gradients of queries and table, empty if they are not wanted."""
-    shares = deal(frame.rows, frame.catalogue * len(frame.bases), workers)
+    spare = itemtiles.COPIES_BYTES // (4 * frame.table.numel() or 1)  # a further worker has a table of its own
+    shares = deal(frame.rows, frame.catalogue, min(workers, 1 + spare), _Base.tiles(frame, loss.wanted))
     grad_queries = frame.table.new_empty(frame.rows if loss.wanted else 0, len(frame.bases), frame.table.shape[1])
     grad_tables = [torch.zeros_like(frame.table if loss.wanted else frame.table[:0]) for _ in shares]
     in_parallel(len(shares), lambda i: _work(frame, loss, shares[i], grad_queries, grad_tables[i]))
@@ -104,7 +105,7 @@ def _work(frame: Frame, loss: Loss, tiles: Sequence[slice], grad_queries: Tensor
     if not tiles:
         return
     height = tiles[0].stop - tiles[0].start
-    base = _Base(frame, height)
+    base = _Base(frame, height, loss.wanted)
     scratch = torch.empty(library().abaca_loss_words(frame.struct, height), dtype=torch.int64)
     for rows in tiles:
         tile = base.logits(rows)
@@ -128,26 +129,33 @@ def _work(frame: Frame, loss: Loss, tiles: Sequence[slice], grad_queries: Tensor
 class _Base:
     """The base logits of one tile after another, in the same memory: of several products the highest counts."""
 
-    def __init__(self, frame: Frame, height: int) -> None:
+    def __init__(self, frame: Frame, height: int, divides: bool) -> None:
         self.frame = frame
-        self.first, *self.others = (tile_memory(height, frame.catalogue) for _ in frame.bases)
-        self.higher = [tile_memory(height, frame.catalogue) for _ in self.others]
-        """1 where a product is above all before it, else 0."""
+        self.first, *memory = (tile_memory(height, frame.catalogue) for _ in range(self.tiles(frame, divides)))
+        self.other, self.higher = memory[:1], memory[1:]
+        """What another query makes; and, to divide a gradient, 1 where a query's product is above all before it."""
+
+    @staticmethod
+    def tiles(frame: Frame, divides: bool) -> int:
+        """How many tiles it holds."""
+        queries = len(frame.bases)
+        return queries + 1 if divides and queries > 1 else min(queries, 2)
 
     def logits(self, rows: slice) -> Tensor:
         """Base logits of these rows (n, V)."""
         first, *others = (queries[rows] for queries in self.frame.bases)
         tile = torch.mm(first, self.frame.table.T, out=self.first[: len(first)])
-        for queries, other, higher in zip(others, self.others, self.higher, strict=True):
-            product = torch.mm(queries, self.frame.table.T, out=other[: len(tile)])
-            torch.gt(product, tile, out=higher[: len(tile)])
+        for i, queries in enumerate(others):
+            product = torch.mm(queries, self.frame.table.T, out=self.other[0][: len(tile)])
+            if self.higher:
+                torch.gt(product, tile, out=self.higher[i][: len(tile)])
             torch.maximum(tile, product, out=tile)
         return tile
 
     def divided(self, gradient: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Each base query's part of the gradient of what `logits` gave last; the gradient's memory is used up."""
-        for i in reversed(range(len(self.others))):
-            part = torch.mul(gradient, self.higher[i][: len(gradient)], out=self.others[i][: len(gradient)])
+        """Each base query's part, one at a time, of the gradient of what `logits` gave last; its memory is used up."""
+        for i in reversed(range(len(self.higher))):
+            part = torch.mul(gradient, self.higher[i][: len(gradient)], out=self.other[0][: len(gradient)])
             gradient.sub_(part)
             yield i + 1, part
         yield 0, gradient
@@ -177,7 +185,7 @@ def answer(logits: "Logits", question: "Question") -> tuple[Tensor, ...]:
         targets.data_ptr(),
         *(ids.data_ptr() for ids in (*lists, *found)),
     )
-    shares = deal(frame.rows, frame.catalogue * len(frame.bases), torch.get_num_threads())
+    shares = deal(frame.rows, frame.catalogue, torch.get_num_threads(), _Base.tiles(frame, False))
     in_parallel(len(shares), lambda worker: _rank(frame, struct, shares[worker]))
     return found
 
@@ -186,7 +194,7 @@ def _rank(frame: Frame, struct: native.QuestionStruct, tiles: Sequence[slice]) -
     """One worker's tiles of a ranking."""
     if not tiles:
         return
-    base = _Base(frame, tiles[0].stop - tiles[0].start)
+    base = _Base(frame, tiles[0].stop - tiles[0].start, False)
     desk = torch.zeros(library().abaca_answer_bytes(frame.struct, struct), dtype=torch.uint8)
     for rows in tiles:
         tile = base.logits(rows)
@@ -195,8 +203,12 @@ def _rank(frame: Frame, struct: native.QuestionStruct, tiles: Sequence[slice]) -
         )
 
 
-def deal(rows: int, catalogue: int, workers: int) -> list[list[slice]]:
-    """Which tiles each worker does, at most so many workers; one without tiles where there are no rows."""
-    height = max(FEWEST_ROWS, min(TILE_ROWS, TILE_BYTES // (4 * catalogue), -(-rows // workers)))
+def deal(rows: int, catalogue: int, workers: int, held: int = 1) -> list[list[slice]]:
+    """Which tiles each worker does, at most so many workers, each of which holds so many tiles at a time.
+
+    Where there are no rows, one worker without tiles.
+    """
+    fewest = max(1, FEWEST_ROWS // held)
+    height = max(fewest, min(TILE_ROWS, TILE_BYTES // (4 * catalogue * held), -(-rows // workers)))
     tiles = [slice(start, min(start + height, rows)) for start in range(0, rows, height)]
     return [tiles[worker::workers] for worker in range(min(workers, len(tiles)))] or [[]]

@@ -56,7 +56,9 @@ class Loss:
     """What the loss of each row needs and gives, as the library reads it; gradients where they are wanted."""
 
     def __init__(self, frame: Frame, targets: Tensor, weights: Tensor, wanted: bool) -> None:
-        self.targets = within(targets, frame.catalogue - 1, "targets").contiguous()
+        if len(targets) != frame.rows or len(weights) != frame.rows:
+            raise ValueError(f"got {len(targets)} targets and {len(weights)} weights, expected {frame.rows}")
+        self.targets = within(targets, frame.catalogue - 1, "targets").long().contiguous()
         self.weights = weights.detach().to(torch.float32).contiguous()
         self.losses = torch.empty(frame.rows, dtype=torch.float64)
         self.wanted = wanted

@@ -80,7 +80,7 @@ def check_memory(encoder: str, output: str, catalogue: int, **options: Any) -> N
     if needed > memory:
         raise SpecError(
             f"training {encoder} {output} for {catalogue:,} items takes {needed / 1e9:,.0f} GB and more, this machine "
-            f"has {memory / 1e9:,.0f} GB; lower dim"
+            f"has {memory / 1e9:,.0f} GB; choose smaller sizes (dim, window, hidden)"
         )
 
 

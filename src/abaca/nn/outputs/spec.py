@@ -28,8 +28,9 @@ EXAMPLES = (
 )
 MOST_QUERIES = 1000
 """More than a mixture could ever use; each one is a matrix of weights and a pass over the catalogue."""
-_BASE = re.compile(r"(softmax|repeatnet|mos|mos-mix)(?::(\d+))?")
-_PARTITION = re.compile(r"(C?P?R?)(?::(\d+(?:,\d+)*))?")
+MOST_LEVELS = 16
+_BASE = re.compile(r"(softmax|repeatnet|mos|mos-mix)(?::(\d{1,9}))?")
+_PARTITION = re.compile(r"(C?P?R?)(?::(\d{1,9}(?:,\d{1,9})*))?")
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,8 @@ def _parse_partition(text: str, part: str) -> tuple[bool, bool, tuple[int, ...]]
     ks = tuple(int(k) for k in numbers.split(",")) if numbers else ()
     if any(k < 1 for k in ks) or list(ks) != sorted(set(ks)):
         raise _refuse(text, "the numbers after R must be positive and ascending, as in 20,100,500")
+    if len(ks) > MOST_LEVELS:
+        raise _refuse(text, f"R has at most {MOST_LEVELS} levels")
     return "C" in letters, "P" in letters, ks
 
 
