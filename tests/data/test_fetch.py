@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import json
+import shutil
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -231,6 +232,26 @@ def test_what_is_there_is_not_fetched_again(site: Site, tmp_path: Path) -> None:
     assert len(site.asked) == 1, "the download is kept, only the log is made again"
 
 
+def test_another_address_is_asked_and_what_came_by_hand_has_none(site: Site, tmp_path: Path) -> None:
+    made = fetch(movielens(site), tmp_path, overwrite=True)
+    site.files["mirror.zip"] = RATINGS
+    mirror = f"{site.address}/mirror.zip"
+    assert fetch(movielens(site), tmp_path, overwrite=True, address=mirror).facts["address"] == mirror
+    assert len(site.asked) == 2
+    shutil.rmtree(made.folder)
+    put(made.folder, "ml-1m.zip", RATINGS)
+    assert fetch(movielens(site), tmp_path, address=mirror).facts["address"] is None
+    assert len(site.asked) == 2
+
+
+def test_what_a_kill_left_is_taken_away(site: Site, tmp_path: Path) -> None:
+    left = tmp_path / "ml-1m" / ".draft-old"
+    left.mkdir(parents=True)
+    (left / "raw").write_bytes(b"x")
+    fetch(movielens(site), tmp_path)
+    assert not left.exists()
+
+
 def test_a_wrong_checksum_is_refused_unless_it_is_accepted(site: Site, tmp_path: Path) -> None:
     recipe = movielens(site, sha256="0" * 64)
     with pytest.raises(FetchError, match=r"sha256.*--no-verify.*put it at .*ml-1m\.zip"):
@@ -241,7 +262,7 @@ def test_a_wrong_checksum_is_refused_unless_it_is_accepted(site: Site, tmp_path:
 
 def test_a_file_put_by_hand_is_verified_and_never_deleted(tmp_path: Path) -> None:
     put(tmp_path / "ml-1m", "ml-1m.zip", RATINGS)
-    with pytest.raises(FetchError, match="md5"):
+    with pytest.raises(FetchError, match=r"md5.*ml-1m\.zip: delete that to fetch it anew"):
         fetch(find_recipe("ml-1m"), tmp_path)
     assert (tmp_path / "ml-1m" / "downloads" / "ml-1m.zip").read_bytes() == RATINGS
 
@@ -265,7 +286,7 @@ def test_a_failure_leaves_what_was_fetched_before(site: Site, tmp_path: Path, co
     before = fetch(movielens(site), tmp_path)
     rows = rows_of(before.log)
     (before.folder / "downloads" / "ml-1m.zip").write_bytes(content)
-    with pytest.raises(FetchError, match=r"archive holds no|cannot be unpacked"):
+    with pytest.raises(FetchError, match=r"(archive holds no|cannot be unpacked).*delete that to fetch it anew"):
         fetch(movielens(site), tmp_path, overwrite=True)
     assert rows_of(before.log) == rows
     assert fetch(movielens(site), tmp_path).facts == before.facts

@@ -31,6 +31,22 @@ def test_every_row_of_the_paper_looks_different_without_colour_too() -> None:
     assert len({look(name).marker for name in BASELINES}) == len(BASELINES)
 
 
+def test_layers_of_one_family_look_different_within_a_figure() -> None:
+    made, family = Sheet("one", "words"), ["mos:2", "mos:3", "mos:4", "softmax+CPR:20+Mi", "softmax+CPR:100+Mi"]
+    for name in family * 2:
+        made.line(made.panels[0], name, [(1, 2), (3, 4)])
+    styles = [(line.get_marker(), line.get_linestyle(), line.get_color()) for line in made.panels[0].lines]
+    assert styles[:5] == styles[5:]
+    assert len(set(styles)) == 5
+    assert look("mos:2") == look("mos:3")
+
+
+def test_a_dollar_is_no_formula() -> None:
+    made = Sheet("one", "words")
+    made.title(made.panels[0], r"x$\frac$", "", "")
+    assert r"x$\frac$" in made.svg()
+
+
 def test_a_figure_is_xml_whose_text_is_text() -> None:
     root = ElementTree.fromstring(sheet().svg(alone=True))
     words = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}

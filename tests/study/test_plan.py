@@ -59,6 +59,19 @@ def test_rows_and_configurations(tmp_path: Path) -> None:
     assert found.data[1].synthetic["users"] == 9
 
 
+def test_what_a_data_set_or_an_encoder_says_is_not_searched(tmp_path: Path) -> None:
+    text = GOOD.replace("grid = {}\n", "").replace("{ hidden = 12 }", "{ hidden = 12, lr = 0.7 }")
+    found = study(tmp_path, text)
+    of = {row: found.configurations(row) for row in found.rows()}
+    assert [c["lr"] for c in of[RowKey("a", "gru4rec", "softmax")]] == [0.7]
+    assert [(c["lr"], c["dropout"]) for c in of[RowKey("b", "sasrec", "softmax")]] == [(0.5, 0.0), (0.5, 0.1)]
+
+
+def test_an_empty_synthetic_log_has_the_defaults(tmp_path: Path) -> None:
+    text = GOOD.replace('{ rule = "never-copy", users = 9 }', "{}")
+    assert study(tmp_path, text).data[1].synthetic["rule"] == "mixed"
+
+
 def test_logs_are_looked_for_where_told(tmp_path: Path) -> None:
     study(tmp_path, GOOD)
     assert read_study(tmp_path / "study.toml", Path("elsewhere")).data[0].log == Path("elsewhere/a.csv")
@@ -85,6 +98,10 @@ def test_logs_are_looked_for_where_told(tmp_path: Path) -> None:
         ("users = 9", "usrs = 9", "unknown key 'usrs'"),
         ("hidden = 12", "heads = 2", "no option 'heads'"),
         ("title = ", "time_on = 'c'\ntitle = ", "unknown key 'c'"),
+        ("title = ", "against = 'softmax+CP'\ntitle = ", "against: unknown key 'softmax\\+CP'"),
+        ("title = ", "examples = ['mos:3']\ntitle = ", "examples: unknown key 'mos:3'"),
+        ("seeds = [3, 4]", "seeds = [3, -1]", "seed must be from 0"),
+        ("users = 9", "seed = -1", "seed must not be negative"),
         ("[options]", "[options", "study.toml"),
     ],
 )

@@ -15,7 +15,7 @@ from abaca.study.runs import FIGURES
 from abaca.study.standing import Standing
 from abaca.study.study_figures import all_figures, sensitivity, show_values
 from abaca.study.study_report import cases, data_table, publish, summary_sentences
-from abaca.study.table import Table, to_csv, to_html, to_latex, to_markdown
+from abaca.study.table import Line, Table, plain, to_csv, to_html, to_latex, to_markdown
 from abaca.study.tables import all_tables, entrants, holm, marks
 
 STUDY = """
@@ -161,6 +161,27 @@ def test_the_paper_s_way_of_averaging_a_grid(standing: Standing) -> None:
     found = sensitivity(standing)
     assert found["sasrec", "lr", "softmax"] == [(0.001, pytest.approx(15)), (0.002, pytest.approx(35))]
     assert found["sasrec", "dropout", "softmax"] == [(0.0, pytest.approx(20)), (0.1, pytest.approx(30))]
+
+
+def test_an_encoder_s_rows_stand_together_and_lines_are_over_the_same_data(standing: Standing, tmp_path: Path) -> None:
+    text = standing.study.path.read_text(encoding="utf-8")
+    text = text.replace('name = "ml-1m"', 'name = "ml-1m"\noutputs = ["softmax"]')
+    (tmp_path / "study.toml").write_text(text, encoding="utf-8")
+    fewer = Standing(read_study(tmp_path / "study.toml"), standing.results)
+    rows = [("SASRec", "softmax"), ("SASRec", "softmax+C"), ("GRU4Rec", "softmax"), ("GRU4Rec", "softmax+C")]
+    assert [(group, output) for group, encoder, output in entrants(fewer) if encoder] == rows
+    run = fewer.searched(RowKey("ml-1m", "sasrec", "softmax"))[0]
+    better = Results(tmp_path / "results.jsonl", tmp_path / "lock")
+    better.entries = {kind: dict(found) for kind, found in standing.results.entries.items()}
+    better.entries["run"][run.id] = {**better.entries["run"][run.id], "best": 0.9}
+    found = sensitivity(Standing(fewer.study, better))
+    assert found["sasrec", "lr", "softmax"] == found["sasrec", "lr", "softmax+C"], "ml-1m is not a set of both"
+
+
+def test_names_of_any_kind_are_written() -> None:
+    made = Table("t", "caption", (("a|b", ("x",)),), (Line("g", "a^b_{x}~", (plain(1.0),)),))
+    assert r"| a\|b x |" in to_markdown(made)
+    assert r"a\textasciicircum{}b\_\{x\}\textasciitilde{}" in to_latex(made)
 
 
 def test_rows_of_few_data_sets_have_means_over_the_sets_with_all_rows(standing: Standing, tmp_path: Path) -> None:

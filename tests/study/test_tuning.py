@@ -72,6 +72,7 @@ def test_a_killed_trial_goes_on(small: Sequences, tmp_path: Path) -> None:
         ({"dropout": [0.0, 1.5, 0.3]}, "dropout"),
         ({"size": {"low": 4, "high": 8, "step": 0}}, "step = 0; it is a number above 0"),
         ({"lr": {"low": 0.1, "high": 1.0, "log": True, "step": 0.1}}, "goes without log"),
+        ({"size": {"low": 8, "high": 16, "step": 0.5}}, r"by 0.5; write the ends as 8.0, 16.0"),
         ({"min_user": [1, 2]}, "cannot be set or searched"),
     ],
 )

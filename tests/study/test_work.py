@@ -135,6 +135,7 @@ def test_a_run_that_diverges_is_noted_and_never_chosen(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(work_room.Workshop, "train", diverge)
     text = STUDY.replace('outputs = ["softmax", "softmax+C"]\nseeds = [0, 1]', 'outputs = ["softmax+C"]')
+    text = text.replace('examples = ["softmax", "softmax+C"]\n', "")
     (tmp_path / "study.toml").write_text(text, encoding="utf-8")
     work = run_study(Place(tmp_path / "study.toml", None, tmp_path), 1, 1, lambda message: None)
     chosen = work.standing.chosen(ROW)
@@ -155,6 +156,45 @@ def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
     text = STUDY.replace('synthetic = { rule = "copy-after-repeat", users = 60, items = 40, length = 14 }', 'log = "x"')
     (tmp_path / "study.toml").write_text(text, encoding="utf-8")
     with pytest.raises(SpecError, match=r"data 'copy': .*x is not there; --data"):
+        run_study(Place(tmp_path / "study.toml", None, tmp_path), 1, 1, lambda message: None)
+
+
+def test_a_log_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
+    work = Place(tmp_path / "study.toml", None, tmp_path).work()
+    work.prepare(lambda message: None)
+    tasks = {task.kind: task for task in work.pending()}
+    (data,) = work.study.data
+    work.study = replace(work.study, data=(replace(data, synthetic={**data.synthetic, "seed": 7}),))
+    for kind in ("run", "baseline"):
+        with pytest.raises(SpecError, match=r"data 'copy': its log, .* has changed since this command began"):
+            tasks[kind].do(Watch())
+    assert not list(work.results.all("run"))
+
+
+def test_of_two_studies_in_one_folder_each_reports_its_own_data(tmp_path: Path) -> None:
+    def place(name: str, options: str) -> Place:
+        (tmp_path / name).write_text(STUDY + options, encoding="utf-8")
+        return Place(tmp_path / name, None, tmp_path)
+
+    places = [place("a.toml", ""), place("b.toml", "min_item = 12\n")]
+    prints = []
+    for each in places:
+        work = each.work()
+        work.prepare(lambda message: None)
+        prints.append(work.standing.data["copy"]["fingerprint"])
+    assert prints[0] != prints[1]
+    assert [each.work().standing.data["copy"]["fingerprint"] for each in places] == prints
+
+
+@pytest.mark.parametrize(
+    ("synthetic", "said"),
+    [('rule = "never-copy", users = 60, items = 3', "different items are needed"), ("items = 0", "must be above 0")],
+)
+def test_a_synthetic_log_that_cannot_be_is_the_study_s_mistake(tmp_path: Path, synthetic: str, said: str) -> None:
+    text = STUDY.replace('rule = "copy-after-repeat", users = 60, items = 40, length = 14', synthetic)
+    (tmp_path / "study.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError, match=said):
         run_study(Place(tmp_path / "study.toml", None, tmp_path), 1, 1, lambda message: None)
 
 

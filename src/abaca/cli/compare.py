@@ -83,6 +83,11 @@ def _print_end(standing: Standing, written: list[Path]) -> None:
     failed = [entry for entry in standing.results.all("run") if "error" in entry]
     if failed:
         out.print(f"{len(failed)} runs diverged and could not be chosen, such as {failed[0]['id']}", soft_wrap=True)
+    for row in rows:
+        gone = [run.seed for run in standing.seeds(row) if "error" in (standing.results.get("run", run.id) or {})]
+        if gone:
+            seeds = ", ".join(map(str, gone))
+            out.print(f"{' '.join(row)} is in no table: it diverged with seed {seeds}", markup=False, soft_wrap=True)
     for sentence in summary_sentences(standing):
         out.print(f"  {sentence}", markup=False, soft_wrap=True)
     for path, words in zip(written, ("the page", "tables", "figures", "results"), strict=True):

@@ -1,5 +1,6 @@
 """`abaca tune`: search options with a budget; the best become a TOML file for `abaca train --config`."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from abaca.data.prepare import PrepareOptions
 from abaca.data.sequences import Sequences, is_prepared
 from abaca.errors import SpecError
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT
+from abaca.study.extra import needs
 from abaca.study.plan import DataSet
 from abaca.study.runs import Workshop
 from abaca.study.tuning import BEST, METRIC, Search, Tuning, read_space
@@ -57,6 +59,7 @@ def command(
         fixed["epochs"] = epochs
     searched = read_space(space)
     search = Search(*model, {name: value for name, value in fixed.items() if name not in searched}, searched)
+    needs("optuna", "study")
     if minutes < 0:
         raise SpecError(f"--minutes {minutes}: it is 0 or more")
     if threads:
@@ -80,13 +83,19 @@ def command(
     for name in searched if "size" not in searched else [*searched, "dim", "hidden"]:
         if name in found.options:
             out.print(f"  {name} = {found.options[name]}")
-    out.print(escape(f"next: abaca train {log} MODEL --config {folder / BEST}"), soft_wrap=True)
+    named = [
+        word for name in ("user", "item", "time", "event") if columns[name] for word in (f"--{name}", columns[name])
+    ]
+    train = shlex.join(["abaca", "train", str(log), "MODEL", "--config", str(folder / BEST), *map(str, named)])
+    out.print(escape(f"next: {train}"), soft_wrap=True)
 
 
 def _sequences(log: Path, folder: Path, columns: dict[str, Any]) -> Sequences:
     """Prepared once, so that every trial has the same data, and again if the log has changed."""
     if is_prepared(log):
         return Sequences.open(log)
+    if not log.exists():
+        raise SpecError(f"{log} is not there")
     given = {name: value for name, value in columns.items() if value is not None}
     data = DataSet("log", log, {}, None, given, PrepareOptions(), None, None, {}, None)
     return Workshop(folder / "work").sequences(data)

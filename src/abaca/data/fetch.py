@@ -6,7 +6,10 @@ A fetched folder holds `log.parquet`, perhaps `items.parquet`, and `source.json`
 import hashlib
 import json
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +81,7 @@ def fetch(
     expected = Expected(origin.bytes, origin.md5, origin.sha256) if verified else Expected()
     file = _obtain(recipe, origin, folder / DOWNLOADS, address, expected, progress)
     facts = {
-        "name": recipe.name, "from": place, "address": address or origin.address, "file": file.name,
+        "name": recipe.name, "from": place, "address": _address_of(file), "file": file.name,
         "bytes": file.stat().st_size, "sha256": _sha256(file), "page": recipe.page, "licence": recipe.licence,
         "cite": recipe.cite, "filters": {"min_user": recipe.min_user, "min_item": recipe.min_item},
     }  # fmt: skip
@@ -92,9 +95,12 @@ def _obtain(
     """The publisher's file: one that is there already, or the download."""
     downloads.mkdir(parents=True, exist_ok=True)
     there = [downloads / name for name in origin.layouts if (downloads / name).is_file()]
+    if there and None not in (address, _address_of(there[0])) and address != _address_of(there[0]):
+        there = []  # it was downloaded from elsewhere
     if there:
         if there[0].name == origin.file:
-            verify(there[0], expected)
+            with _naming(there[0]):
+                verify(there[0], expected)
         return there[0]
     place, address = downloads / origin.file, address or origin.address
     if address is None:
@@ -109,7 +115,27 @@ def _obtain(
             f"{error}. You can also get it in another way ({recipe.page}), put it at {place} and run this command again"
             f"{_or_recbole(recipe, origin)}"
         ) from error
+    _sidecar(place).write_text(address + "\n", encoding="utf-8")
     return place
+
+
+def _sidecar(file: Path) -> Path:
+    """Beside a downloaded file, where it came from."""
+    return file.with_name(f"{file.name}.address")
+
+
+def _address_of(file: Path) -> str | None:
+    """Where a file came from; None if somebody put it there by hand."""
+    return _sidecar(file).read_text(encoding="utf-8").strip() if _sidecar(file).exists() else None
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """What is wrong with a file that is there is told with the cure."""
+    try:
+        yield
+    except FetchError as error:
+        raise FetchError(f"{error}. It is {file}: delete that to fetch it anew") from error
 
 
 def _or_recbole(recipe: Recipe, origin: Origin) -> str:
@@ -120,11 +146,14 @@ def _or_recbole(recipe: Recipe, origin: Origin) -> str:
 def _convert(file: Path, origin: Origin, folder: Path, facts: dict[str, Any]) -> None:
     """Unpack and convert in a folder of its own; what is complete takes its place, `source.json` last."""
     wanted = [origin.log or (file.name,), *([(origin.titles,)] if origin.titles else [])]
+    for left in folder.glob(".draft-*"):  # by a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as made:
         draft = Path(made)
         raw = draft / "raw"
         raw.mkdir()
-        log, *titles = unpack(file, wanted, raw)
+        with _naming(file):
+            log, *titles = unpack(file, wanted, raw)
         facts["bad_rows"] = convert(log, origin.layouts[file.name], origin, draft / "log.parquet")
         facts["counts"] = count(draft / "log.parquet")
         if titles:

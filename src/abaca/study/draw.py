@@ -7,9 +7,10 @@ light or dark mode; the PDF is for papers.
 import io
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
+from itertools import product
 from typing import Any
 
 from abaca.errors import SpecError
@@ -30,6 +31,9 @@ BASELINE_MARKERS = {
     "popularity": "p", "most recent": ">", "personal frequency": "d", "sequential rules": "H",
     "decayed sequential rules": "v",
 }  # fmt: skip
+
+OTHERS = tuple(product(("8", "d", ">", "p", "H", "s", "D", "^"), (":", "-.", "--", "-")))
+"""Markers and dashes for output layers that would look like another one."""
 
 INK, SOFT, RULE, PAPER = (COLOURS[name][0] for name in ("ink", "soft", "rule", "paper"))
 
@@ -87,25 +91,26 @@ class Sheet:
             figure = needs("matplotlib.figure", "study").Figure
             self.figure: Any = figure(figsize=(panel[0] * self.columns, panel[1] * rows), layout="constrained")
             self.panels: list[Any] = list(self.figure.subplots(rows, self.columns, squeeze=False).flat)
+        self._looks: dict[str, Look] = {}
         self._legend: dict[str, dict[str, Any]] = {}
         self._groups: dict[str, dict[str, Any]] = {}
 
     def title(self, panel: Any, title: str, across: str, up: str) -> None:
         """Say what a panel shows."""
         with _theme(self.name):
-            panel.set_title(title)
+            panel.set_title(title.replace("$", r"\$"))  # no formula
             panel.set_xlabel(across)
             panel.set_ylabel(up)
 
     def line(self, panel: Any, name: str, points: Sequence[tuple[float, float]], shown: Look | None = None) -> None:
         """A ranker's line through its points."""
-        style = _style(shown or look(name))
+        style = _style(shown or self._look(name))
         panel.plot(*zip(*points, strict=True), **style)
         self._legend[name] = style
 
     def dot(self, panel: Any, name: str, at: tuple[float, float], group: str = "", hollow: bool = False) -> None:
         """A ranker's dot; the hollow ones stand for a second group."""
-        style = _style(look(name)) | {"linestyle": "", "zorder": 3}
+        style = _style(self._look(name)) | {"linestyle": "", "zorder": 3}
         colour, style["markersize"] = style["color"], style["markersize"] + 1
         edges = {"markerfacecolor": "none", "markeredgecolor": colour, "markeredgewidth": 1.3} if hollow else {}
         panel.plot(*at, **{**style, **edges})
@@ -113,6 +118,14 @@ class Sheet:
         if group:
             self._groups[group] = {**style, **edges, "color": SOFT, "marker": "o", "markersize": 6}
             self._groups[group] |= {"markeredgecolor": SOFT} if hollow else {}
+
+    def _look(self, name: str) -> Look:
+        """A ranker's look; of several that would look alike, each later one has another marker and dash."""
+        if name not in self._looks:
+            usual, taken = look(name), set(self._looks.values())
+            others = (replace(usual, marker=marker, dash=dash) for marker, dash in OTHERS)
+            self._looks[name] = next((each for each in (usual, *others) if each not in taken), usual)
+        return self._looks[name]
 
     def legend(self, columns: int = 4) -> None:
         """Names of what is shown, below all panels."""

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import queue
+import signal
 import traceback
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,7 @@ def _spawn(place: Place, jobs: int, threads: int, tell: Tell) -> list[int]:
 
 def _join(place: Place, threads: int, number: int, messages: Any) -> None:
     """A worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the first process too, which ends this one
     torch.set_num_threads(threads)
     parent = multiprocessing.parent_process()
 

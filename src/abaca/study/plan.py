@@ -19,7 +19,7 @@ from abaca.data.synthetic import RULES
 from abaca.errors import SpecError
 from abaca.nn.encoders import ENCODERS, SASRecOptions
 from abaca.nn.outputs import OutputSpec
-from abaca.options import sort_options
+from abaca.options import TrainingOptions, sort_options
 from abaca.study.toml import Grid, TomlTable, read_toml, refuse_unknown
 
 Options = dict[str, Any]
@@ -125,9 +125,14 @@ class Study:
         """The options of each run of a row: every combination of its grid."""
         data, encoder = self.data_set(row.data), self.encoders[row.encoder]
         layers = (self.options, encoder.options, data.options)
-        grid = {**self.grid, **encoder.grid} if data.grid is None else data.grid
+        grid = self._grid(encoder, data) if data.grid is None else data.grid
         combinations = (dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values()))
         return [self.merged(row.encoder, *layers, combination) for combination in combinations]
+
+    def _grid(self, encoder: EncoderPlan, data: DataSet) -> Grid:
+        """What is tried: not what an encoder or a data set says otherwise."""
+        wide = {name: values for name, values in self.grid.items() if name not in encoder.options}
+        return {name: values for name, values in {**wide, **encoder.grid}.items() if name not in data.options}
 
     def varied(self, row: RowKey) -> list[str]:
         """The options that differ between a row's configurations."""
@@ -183,6 +188,9 @@ def _study(path: Path, document: Options, folder: Path) -> Study:
         data=tuple(_data(values, folder) for values in top.take("data", list, [])),
     )
     _check(study)
+    every = {row.output for row in study.rows()}
+    for key, named in (("against", (against,)), ("examples", study.examples)):
+        refuse_unknown(named if key in document else (), every, key)
     return study
 
 
@@ -212,7 +220,7 @@ def _data(values: Any, folder: Path) -> DataSet:
     return DataSet(
         name=name,
         log=None if log is None else folder / log,
-        synthetic=_synthetic(table.take("synthetic", dict, {}), where),
+        synthetic=_synthetic(table.take("synthetic", dict), where) if "synthetic" in values else {},
         items=None if items is None else folder / items,
         columns={key: table.take(key, str) for key in COLUMNS if key in values},
         prepare=sort_options("sasrec", SASRecOptions, {key: prepared[key] for key in PREPARE if key in values})[2],
@@ -228,8 +236,6 @@ _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
 def _synthetic(values: Options, where: str) -> Options:
     table = TomlTable(values, f"{where}: synthetic", SYNTHETIC)
-    if not values:
-        return {}
     defaults = {"rule": "mixed", "users": 500, "items": 500, "length": 40, "seed": 0}
     found = {key: table.take(key, kind, defaults[key]) for key, kind in SYNTHETIC.items()}
     if found["rule"] not in RULES:
@@ -237,6 +243,8 @@ def _synthetic(values: Options, where: str) -> Options:
     for key in ("users", "items", "length"):
         if found[key] < 1:
             raise SpecError(f"{where}: synthetic: {key} must be above 0, got {found[key]}")
+    if found["seed"] < 0:
+        raise SpecError(f"{where}: synthetic: seed must not be negative, got {found['seed']}")
     return found
 
 
@@ -258,6 +266,8 @@ def _check(study: Study) -> None:
     refuse_unknown(study.sweep.outputs or (), every, "sweep: outputs")
     refuse_unknown(study.sweep.data or (), names, "sweep: data")
     refuse_unknown((study.time_on,) if study.time_on else (), names, "time_on")
+    for seed in study.seeds:
+        TrainingOptions(seed=seed)
     rows = study.rows()
     if not rows:
         raise SpecError('it has no rows; name output layers, as in outputs = ["softmax", "softmax+C"]')

@@ -43,6 +43,11 @@ class Run:
         return digest([self.row.encoder, self.row.output, self.options, self.seed, self.fingerprint])
 
     @property
+    def origin(self) -> tuple[str, str]:
+        """The data set's name and fingerprint."""
+        return self.row.data, self.fingerprint
+
+    @property
     def folder(self) -> str:
         """A name for people and file systems."""
         return re.sub(r"[^\w.+-]", "_", f"{'-'.join(self.row)}-{self.id}")
@@ -79,7 +84,7 @@ class Workshop:
         place.parent.mkdir(exist_ok=True)
         with FileLock(f"{place}.lock"):
             if not is_prepared(place):
-                source: Any = data.log if data.log is not None else synthetic_log(**data.synthetic)
+                source = _log_of(data)
                 with read_log(source, **data.columns) as log:
                     prepare(log, place, options=data.prepare, items=data.items)
         return _opened(place)
@@ -137,6 +142,18 @@ def failed_values(run: Run, error: Exception) -> dict[str, Any]:
 
 def _names(run: Run) -> dict[str, Any]:
     return {**run.row._asdict(), "seed": run.seed, "options": dict(run.options), "fingerprint": run.fingerprint}
+
+
+def _log_of(data: DataSet) -> Any:
+    """The log's path, or the synthetic log itself."""
+    if data.log is None:
+        try:
+            return synthetic_log(**data.synthetic)
+        except ValueError as error:
+            raise SpecError(f"data '{data.name}': synthetic: {error}") from error
+    if is_prepared(data.log):
+        raise SpecError(f"data '{data.name}': {data.log} is a prepared folder; give the log that it was prepared from")
+    return data.log
 
 
 def _source(data: DataSet) -> list[Any]:

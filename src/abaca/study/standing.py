@@ -1,5 +1,6 @@
 """What a study's results say so far: the runs of each row, which of them is chosen, and its test figures."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -30,13 +31,19 @@ class Standing:
 
     def __init__(self, study: Study, results: Results) -> None:
         self.study, self.results = study, results
+        self._asked = {data.name: json.loads(json.dumps(asdict(data.prepare))) for data in study.data}
         self._searched: dict[tuple[RowKey, str], list[Run]] = {}
 
     @property
     def data(self) -> dict[str, Entry]:
-        """The entry of each data set that was prepared, the latest where its log has changed."""
-        known = {entry["name"]: entry for entry in self.results.all("data")}
-        return {data.name: known[data.name] for data in self.study.data if data.name in known}
+        """The entry of each data set that was prepared: the latest that was prepared as the study says, else any."""
+        found: dict[str, Entry] = {}
+        for data in self.study.data:
+            known = [entry for entry in self.results.all("data") if entry["name"] == data.name]
+            fitting = [entry for entry in known if _prepared_so(entry, self._asked[data.name])]
+            if known:
+                found[data.name] = (fitting or known)[-1]
+        return found
 
     def has_repeats(self, name: str) -> bool:
         """Whether a data set is one with repeats: as the study says, else as the data says."""
@@ -149,6 +156,11 @@ class Standing:
                             f"{self.results.path}: run {run.id} was made with {name} = {was!r}, which is now "
                             f"{now[name]!r} by default; write {name} into the study's options"
                         )
+
+
+def _prepared_so(entry: Entry, options: Mapping[str, Any]) -> bool:
+    """Whether a data set was prepared with these options; one that it does not know of does not count."""
+    return all(entry.get("prepared", {}).get(name, value) == value for name, value in options.items())
 
 
 def mean_of(found: list[Mapping[str, float | None]]) -> Estimate | None:

@@ -78,22 +78,34 @@ def sensitivity(standing: Standing) -> dict[tuple[str, str, str], Points]:
     """By encoder, option and output layer: for each value the geometric mean of validation NDCG over data sets.
 
     An option of the sweep varies alone around the chosen configuration. One of the grid is averaged over the other
-    options, as in the paper: the geometric mean over data sets for each combination, then the mean over these.
+    options, as in the paper: the geometric mean over data sets for each combination, then the mean over these. Lines of
+    one panel are over the same data sets: those that all of them have.
     """
-    groups: dict[tuple[str, str], list[RowKey]] = {}
-    for row in standing.study.rows():
-        if row.data in standing.data:
-            groups.setdefault((row.encoder, row.output), []).append(row)
     found: dict[tuple[str, str, str], Points] = {}
-    for (encoder, output), rows in groups.items():
-        swept = [row for row in rows if standing.study.sweep.covers(row)]
-        tables = {name: _swept(standing, swept, name) for name in standing.study.sweep.options}
-        varied = [name for row in rows for name in _varied(standing, row) if name not in tables]
-        tables |= {name: _searched(standing, rows, name) for name in each_once(varied)}
-        for option, points in tables.items():
-            if len(points) > 1:
-                found[encoder, option, output] = points
+    sweep = standing.study.sweep
+    rows = [row for row in standing.study.rows() if row.data in standing.data]
+    searched = each_once(name for row in rows for name in _varied(standing, row) if name not in sweep.options)
+    for encoder in standing.study.encoders:
+        for option in (*sweep.options, *searched):
+            swept = option in sweep.options
+            drawn = [
+                row
+                for row in rows
+                if row.encoder == encoder and (sweep.covers(row) if swept else option in _varied(standing, row))
+            ]
+            for output, own in _on_common_data(drawn).items():
+                points = (_swept if swept else _searched)(standing, own, option)
+                if len(points) > 1:
+                    found[encoder, option, output] = points
     return found
+
+
+def _on_common_data(rows: list[RowKey]) -> dict[str, list[RowKey]]:
+    """Each output layer's rows on the data sets that all output layers have."""
+    outputs = each_once(row.output for row in rows)
+    data = {name: {row.output for row in rows if row.data == name} for name in each_once(row.data for row in rows)}
+    common = [name for name, those in data.items() if len(those) == len(outputs)]
+    return {output: [row for row in rows if row.output == output and row.data in common] for output in outputs}
 
 
 def learning_figure(standing: Standing) -> Sheet | None:
@@ -196,7 +208,6 @@ def _swept(standing: Standing, rows: list[RowKey], option: str) -> Points:
 
 def _searched(standing: Standing, rows: list[RowKey], option: str) -> Points:
     by_value: dict[float, dict[str, list[float | None]]] = {}
-    rows = [row for row in rows if option in _varied(standing, row)]
     for row in rows:
         for run in standing.searched(row):
             options: Options = dict(run.options)

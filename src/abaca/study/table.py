@@ -74,7 +74,7 @@ def to_markdown(table: Table) -> str:
     for group, members in groupby(table.lines, key=lambda line: line.group):
         rows.append([f"**{group}**", *("" for _ in table.columns)])
         rows += [[line.name, *(_emphasised(cell, "**{}**") + cell.mark for cell in line.cells)] for line in members]
-    body = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
     return f"{body}\n\n{table.caption}\n"
 
 
@@ -161,6 +161,10 @@ def _tex(text: str) -> str:
         "–": "--",
         "<": "$<$",
         "\\": "\\textbackslash{}",
+        "{": "\\{",
+        "}": "\\}",
+        "^": "\\textasciicircum{}",
+        "~": "\\textasciitilde{}",
     }
     special |= {symbol: f"${command}$" for symbol, command in _TEX.items()}
     return re.sub("|".join(map(re.escape, special)), lambda found: special[found.group()], text)

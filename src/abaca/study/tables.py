@@ -155,7 +155,7 @@ def paper_table(standing: Standing) -> Table:
 
     heads = tuple((f"{name} {NAMES[metric]}", ("ours", "paper's")) for name in data for metric in PER_SET)
     return Table(
-        "paper", f"Test performance (%) at 10 beside {citation()}.", heads, tuple(_lines(standing, columns, cell))
+        "paper", f"Test performance (%) at 10 beside {citation()}", heads, tuple(_lines(standing, columns, cell))
     )
 
 
@@ -180,7 +180,9 @@ def choices_table(standing: Standing) -> Table:
 
 def entrants(standing: Standing) -> list[Entrant]:
     """The rows in their order: each encoder's output layers, RepeatNet (where one encoder has it), baselines."""
-    models = dict.fromkeys((row.encoder, row.output) for row in standing.study.rows())
+    known = {(row.encoder, row.output) for row in standing.study.rows()}
+    every = ((encoder, output) for encoder, plan in standing.study.encoders.items() for output in plan.outputs)
+    models = [model for model in every if model in known]
     repeatnets = {model for model in models if model[1].startswith("repeatnet")}
     apart = repeatnets if len({encoder for encoder, _ in repeatnets}) == 1 else set()
     inside = [Entrant(ENCODER_NAMES.get(model[0], model[0]), *model) for model in models if model not in apart]

@@ -57,6 +57,10 @@ class Search:
             step = table.values.get("step")
             if step is not None and (table.values.get("log") or not isinstance(step, int | float) or step <= 0):
                 raise SpecError(f"space: {name} has step = {step!r}; it is a number above 0, and goes without log")
+            if isinstance(step, float) and isinstance(low, int) and isinstance(high, int):
+                raise SpecError(
+                    f"space: {name} goes from {low} to {high} by {step:g}; write the ends as {low}.0, {high}.0"
+                )
         for name in {*self.fixed, *self.space} & {*PREPARE, "metric"}:
             raise SpecError(f"'{name}' cannot be set or searched here; prepare the log before, figures are {METRIC}")
         first = {name: _end(values, 0) for name, values in self.space.items()}
@@ -94,7 +98,7 @@ class Tuning:
         check_validation(sequences)
         (folder / "runs").mkdir(parents=True, exist_ok=True)
         self.optuna = needs("optuna", "study")
-        self.optuna.logging.set_verbosity(self.optuna.logging.WARNING)
+        self.optuna.logging.set_verbosity(self.optuna.logging.ERROR)
         name = digest([search.encoder, search.output, search.fixed, search.space, sequences.fingerprint])
         epochs = search.recommender({key: _end(values, 0) for key, values in search.space.items()}).training.epochs
         with FileLock(folder / "trials.lock"):
@@ -119,8 +123,9 @@ class Tuning:
         left = trials - self.finished
 
         def said(study: Any, trial: Any) -> None:
-            why = trial.user_attrs.get(WHY, "pruned")
-            figure = why if trial.value is None else f"validation {METRIC.upper()} {trial.value:.4f}"
+            done = trial.state == self.optuna.trial.TrialState.COMPLETE
+            why = trial.user_attrs.get(WHY, "stopped early, behind the others")
+            figure = f"validation {METRIC.upper()} {trial.value:.4f}" if done else why
             values = ", ".join(f"{name} {_shown(value)}" for name, value in trial.params.items())
             tell(f"trial {trial.number + 1}: {figure} with {values}")
 

@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from abaca import metrics
 from abaca.data.sequences import Sequences
-from abaca.errors import TrainingError
+from abaca.errors import SpecError, TrainingError
 from abaca.evaluation import Evaluation
 from abaca.study.cases import make_cases
 from abaca.study.datasets import census
@@ -125,7 +125,7 @@ class Work:
             if self.standing.baseline(data.name, name) is None:
 
                 def do(watch: Watch, name: str = name) -> dict[str, Any]:
-                    return {"data": data.name, "name": name} | _tested(baseline(name, self.workshop.sequences(data)))
+                    return {"data": data.name, "name": name} | _tested(baseline(name, self._sequences(data.name)))
 
                 yield Task("baseline", self.standing.baseline_id(data.name, name), f"{data.name}: {name}", do)
 
@@ -134,7 +134,7 @@ class Work:
 
             def do(watch: Watch, run: Run = run) -> dict[str, Any]:
                 try:
-                    return run_values(run, self.workshop.train(run, self._sequences(run.row), watch))
+                    return run_values(run, self.workshop.train(run, self._sequences(*run.origin), watch))
                 except TrainingError as error:
                     return failed_values(run, error)
 
@@ -147,7 +147,7 @@ class Work:
                 continue
 
             def do(watch: Watch, run: Run = run) -> dict[str, Any]:
-                result, seconds = self.workshop.test(run, self._sequences(run.row), watch)
+                result, seconds = self.workshop.test(run, self._sequences(*run.origin), watch)
                 return {**run.row._asdict(), "seed": run.seed, "seconds": round(seconds, 3)} | _tested(result)
 
             yield Task("test", run.id, f"testing {_words(run)}", do)
@@ -175,7 +175,7 @@ class Work:
         if self.results.get("example", self.standing.example_id(data.name)) is None:
 
             def do(watch: Watch) -> dict[str, Any]:
-                sequences = self.workshop.sequences(data)
+                sequences = self._sequences(data.name)
                 chosen = choose_users(sequences, sequences.test, least_earlier(sequences))
                 kept = [one for one in chosen if one.kind != "typical"]
                 results = [self._ranked(row, watch)[0] for row in rows]
@@ -185,10 +185,17 @@ class Work:
             yield Task("example", self.standing.example_id(data.name), f"examples of {data.name}", do)
 
     def _ranked(self, row: RowKey, watch: Watch) -> list[Evaluation]:
-        return [self.workshop.test(run, self._sequences(row), watch)[0] for run in self.standing.seeds(row)]
+        return [self.workshop.test(run, self._sequences(*run.origin), watch)[0] for run in self.standing.seeds(row)]
 
-    def _sequences(self, row: RowKey) -> Sequences:
-        return self.workshop.sequences(self.study.data_set(row.data))
+    def _sequences(self, name: str, fingerprint: str | None = None) -> Sequences:
+        """A data set's sequences; if they are not those with the fingerprint, the results would be told of others."""
+        sequences = self.workshop.sequences(self.study.data_set(name))
+        if sequences.fingerprint != (fingerprint or self.standing.data[name]["fingerprint"]):
+            raise SpecError(
+                f"data '{name}': its log, or how the study prepares it, has changed since this command began; start it "
+                "again"
+            )
+        return sequences
 
 
 class Telling(Watch):
