@@ -41,6 +41,16 @@ def test_layers_of_one_family_look_different_within_a_figure() -> None:
     assert look("mos:2") == look("mos:3")
 
 
+def test_long_titles_fit_their_panels() -> None:
+    made = Sheet("one", "words", (1, 2), (2.5, 2.3))
+    for panel, title in zip(made.panels, ("amazon-videogames-5core, GRU4Rec", "ml-1m, SASRec"), strict=True):
+        made.title(panel, title, "", "")
+    made.png()
+    first, second = (panel._left_title.get_window_extent() for panel in made.panels)
+    assert first.width > second.width
+    assert first.x1 < second.x0
+
+
 def test_a_dollar_is_no_formula() -> None:
     made = Sheet("one", "words")
     made.title(made.panels[0], r"x$\frac$", "", "")

@@ -32,6 +32,8 @@ BASELINE_MARKERS = {
     "decayed sequential rules": "v",
 }  # fmt: skip
 
+TITLE_POINTS = 9.5
+
 OTHERS = tuple(product(("8", "d", ">", "p", "H", "s", "D", "^"), (":", "-.", "--", "-")))
 """Markers and dashes for output layers that would look like another one."""
 
@@ -87,6 +89,8 @@ class Sheet:
     def __init__(self, name: str, words: str, shape: tuple[int, int] = (1, 1), panel: tuple[float, float] = (3.2, 2.5)):
         self.name, self.words = name, words
         rows, self.columns = shape
+        self.room = 72 * 0.8 * panel[0] / 0.62
+        """Points that the letters of a panel's title may have together; a letter is about 0.62 as wide as high."""
         with _theme(name):
             figure = needs("matplotlib.figure", "study").Figure
             self.figure: Any = figure(figsize=(panel[0] * self.columns, panel[1] * rows), layout="constrained")
@@ -98,7 +102,8 @@ class Sheet:
     def title(self, panel: Any, title: str, across: str, up: str) -> None:
         """Say what a panel shows."""
         with _theme(self.name):
-            panel.set_title(title.replace("$", r"\$"))  # no formula
+            size = min(TITLE_POINTS, self.room / max(1, len(title)))
+            panel.set_title(title.replace("$", r"\$"), fontsize=size)  # no formula
             panel.set_xlabel(across)
             panel.set_ylabel(up)
 
@@ -207,7 +212,8 @@ def _theme(name: str) -> Any:
             "pdf.fonttype": 42, "text.color": INK, "axes.edgecolor": SOFT, "axes.labelcolor": INK,
             "xtick.color": SOFT, "ytick.color": SOFT, "xtick.labelsize": 8, "ytick.labelsize": 8,
             "axes.grid": True, "grid.color": RULE, "grid.linewidth": 0.6, "axes.axisbelow": True,
-            "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 9.5, "axes.titleweight": "bold",
-            "axes.titlelocation": "left", "legend.fontsize": 8, "axes.linewidth": 0.8, "axes.labelsize": 8.5,
+            "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": TITLE_POINTS,
+            "axes.titleweight": "bold", "axes.titlelocation": "left",
+            "legend.fontsize": 8, "axes.linewidth": 0.8, "axes.labelsize": 8.5,
         }
     )  # fmt: skip
