@@ -69,7 +69,7 @@ def sensitivity_figure(standing: Standing) -> Sheet | None:
         first = at % len(options) == 0
         up = "validation NDCG@10 (%)" if first else ""
         sheet.title(panel, ENCODER_NAMES[encoder] if first else "", WORDS.get(option, option), up)
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(0, 1.1 * max((y for points in lines.values() for _, y in points), default=1.0) or 1.0)
     sheet.legend()
     return sheet
 
