@@ -32,7 +32,7 @@ BASELINE_MARKERS = {
     "decayed sequential rules": "v",
 }  # fmt: skip
 
-TITLE_POINTS = 9.5
+TITLE_POINTS, LEAST_POINTS = 9.5, 7.0
 
 OTHERS = tuple(product(("8", "d", ">", "p", "H", "s", "D", "^"), (":", "-.", "--", "-")))
 """Markers and dashes for output layers that would look like another one."""
@@ -102,7 +102,8 @@ class Sheet:
     def title(self, panel: Any, title: str, across: str, up: str) -> None:
         """Say what a panel shows."""
         with _theme(self.name):
-            size = min(TITLE_POINTS, self.room / max(1, len(title)))
+            longest = max(map(len, title.splitlines()), default=1)
+            size = min(TITLE_POINTS, max(LEAST_POINTS, self.room / longest))
             panel.set_title(title.replace("$", r"\$"), fontsize=size)  # no formula
             panel.set_xlabel(across)
             panel.set_ylabel(up)
