@@ -8,6 +8,7 @@ import shutil
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from abaca.data.fetch import fetch
 from abaca.data.log import read_log
 from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.sources import Recipe, find_recipe
+from abaca.data.temporary import locked
 from abaca.errors import FetchError
 from data.samples import histories
 from data.web import Site, served
@@ -248,7 +250,14 @@ def test_what_a_kill_left_is_taken_away(site: Site, tmp_path: Path) -> None:
     left = tmp_path / "ml-1m" / ".draft-old"
     left.mkdir(parents=True)
     (left / "raw").write_bytes(b"x")
-    fetch(movielens(site), tmp_path)
+    with ThreadPoolExecutor(1) as another:
+        with locked(left.parent) as alone:  # as a fetch that is at work holds it
+            assert alone
+            waiting = another.submit(fetch, movielens(site), tmp_path)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.5)
+            assert left.exists()
+        assert waiting.result().log.exists()
     assert not left.exists()
 
 

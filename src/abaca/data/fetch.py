@@ -17,6 +17,7 @@ from typing import Any
 from abaca.data.download import Expected, Progress, download, verify
 from abaca.data.layouts import convert, count, write_titles
 from abaca.data.sources import Origin, Recipe
+from abaca.data.temporary import locked
 from abaca.data.unpack import unpack
 from abaca.errors import FetchError
 
@@ -146,10 +147,11 @@ def _or_recbole(recipe: Recipe, origin: Origin) -> str:
 def _convert(file: Path, origin: Origin, folder: Path, facts: dict[str, Any]) -> None:
     """Unpack and convert in a folder of its own; what is complete takes its place, `source.json` last."""
     wanted = [origin.log or (file.name,), *([(origin.titles,)] if origin.titles else [])]
-    for left in folder.glob(".draft-*"):  # by a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as made:
+    with locked(folder, wait=True) as alone, tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as made:
         draft = Path(made)
+        for left in folder.glob(".draft-*"):
+            if alone and left != draft:  # a process that was killed left it
+                shutil.rmtree(left, ignore_errors=True)
         raw = draft / "raw"
         raw.mkdir()
         with _naming(file):
