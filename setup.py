@@ -8,7 +8,7 @@ from setuptools.command.build_ext import build_ext  # type: ignore[import-untype
 NATIVE = "src/abaca/nn/native"
 SOURCES = (
     *("rowpass.c", "itemtiles.c", "ranking.c", "topk.c", "copies.c", "attention.c", "dropout.c", "gru.c", "mix.c"),
-    *("portable.c", "avx2.c"),
+    *("product.c", "portable.c", "avx2.c"),
 )
 HEADERS = ("rowpass.h", "topk.h", "primitives.h", "dropout.h")
 

@@ -101,7 +101,7 @@ class Evaluation:
 
     def gains(self, metric: str) -> Floats:
         """Give what each target earns under a metric such as `ndcg@20`; a rank after the last item's earns nothing."""
-        return np.where(self.rank > self.catalogue, 0.0, metrics.gains(self.rank, metric))
+        return metrics.earned(self.rank, self.catalogue, metric)
 
     def mean(self, metric: str, group: Group = "all") -> float:
         """Give a metric's mean over a group without an interval; NaN for an empty group."""
@@ -162,7 +162,7 @@ def evaluate(
     `progress` is called with the number of targets done and their total.
     """
     ks = _cutoffs(cutoffs)
-    split, users, positions = _chosen(sequences, targets)
+    split, users, positions = choose(sequences, targets)
     items = np.asarray(sequences.items[positions], dtype=np.int64)
     catalogue = sequences.catalogue.size
     n = min(ks[-1], catalogue)
@@ -197,16 +197,16 @@ def _cutoffs(given: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(set(found)))
 
 
-def _chosen(sequences: Sequences, targets: str | Targets) -> tuple[str, Ints, Ints]:
+def choose(sequences: Sequences, targets: str | Targets) -> tuple[str, Ints, Ints]:
     """Name the split and give its users and positions."""
     splits = {"test": sequences.test, "valid": sequences.valid}
     if not (targets in splits if isinstance(targets, str) else isinstance(targets, Targets)):
         raise SpecError(f"got targets {targets!r}, expected 'test', 'valid' or Targets")
     split = targets if isinstance(targets, str) else "chosen"
-    chosen = splits[targets] if isinstance(targets, str) else targets
-    if not len(chosen.users):
+    found = splits[targets] if isinstance(targets, str) else targets
+    if not len(found.users):
         raise SequencesError(f"{sequences.path}: no {split} targets to rank; prepare a longer log or another split")
-    return split, np.asarray(chosen.users, dtype=np.int64), np.asarray(chosen.positions, dtype=np.int64)
+    return split, np.asarray(found.users, dtype=np.int64), np.asarray(found.positions, dtype=np.int64)
 
 
 class _Answer(NamedTuple):

@@ -58,6 +58,11 @@ def gains(rank: ArrayLike, metric: str) -> Floats:
     return GAINS[name](ranks, k)
 
 
+def earned(rank: Ints, catalogue: int, metric: str) -> Floats:
+    """The same; a rank after the last item's, which is that of a target that cannot be named, earns nothing."""
+    return np.where(rank > catalogue, 0.0, gains(rank, metric))
+
+
 # Means with intervals
 
 

@@ -1,13 +1,15 @@
 """A model as a ranker: histories in, ranks and best items out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from abaca.data.batches import history_batches
-from abaca.evaluation import Ranked, holdings, sorted_keys
+from abaca import metrics
+from abaca.data.batches import Ints, history_batches, stretch_batches
+from abaca.data.sequences import Sequences, Targets
+from abaca.evaluation import Ranked, choose, holdings, known_items, sorted_keys
 from abaca.nn.logits import Answer, Question, Scores, answer
 from abaca.nn.model import Model
 from abaca.types import PAD
@@ -55,6 +57,45 @@ class ModelRanker:
             top[places, : best.shape[1]] = best.numpy()
             probability[places] = found.mass.clamp(0, 1).numpy()
         return Ranked(rank, top, probability)
+
+    def ranks(self, sequences: Sequences, targets: str | Targets = "test", most: int = 10) -> Ints:
+        """Ranks of the targets of `test`, `valid` or a choice of them as `evaluate` finds them, but only up to `most`.
+
+        Beyond it a rank is V + 1, as that of a target that cannot be named. Metrics at cutoffs up to `most` read no
+        more, and the history need not be scored for most targets.
+        """
+        _, users, positions = choose(sequences, targets)
+        items = np.asarray(sequences.items[positions], dtype=np.int64)
+        rank = np.full(len(items), self.model.catalogue + 1, dtype=np.int64)
+        named = np.flatnonzero(items < self.model.catalogue)
+        self.model.eval()
+        device = self.model.items.weight.device
+        for numbers, *window in self._windows(sequences, users[named], positions[named]):
+            places = named[numbers]
+            given = (torch.from_numpy(part).to(device) for part in (*window, items[places]))
+            found = self.model.ranks(*given, most).cpu().numpy()
+            rank[places] = np.where(self._excluded(window[0], items[places]), self.model.catalogue + 1, found)
+        return rank
+
+    def means(self, sequences: Sequences, targets: str | Targets = "test", cutoff: int = 10) -> dict[str, float]:
+        """The mean of every metric at one cutoff, and nothing else: what validation reads."""
+        ranks, names = self.ranks(sequences, targets, cutoff), [f"{name}@{cutoff}" for name in metrics.GAINS]
+        return {name: float(metrics.earned(ranks, self.model.catalogue, name).mean()) for name in names}
+
+    def _windows(self, sequences: Sequences, users: Ints, positions: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """Batches of what the model sees before positions: numbers, items, positions. Who has no known item is absent."""
+        begin, catalogue = sequences.offsets[users], self.model.catalogue
+        some = np.flatnonzero(begin < positions)
+        flat = np.asarray(sequences.items)
+        for numbers, items, last in stretch_batches(flat, begin[some], positions[some], self.window, BATCH):
+            if items.max() < catalogue:
+                yield some[numbers], items, last
+                continue
+            pairs = zip(users[some[numbers]].tolist(), positions[some[numbers]].tolist(), strict=True)
+            histories = known_items([sequences.history(user, position) for user, position in pairs], catalogue)
+            known = np.flatnonzero([len(history) > 0 for history in histories])
+            for inner, *window in history_batches([histories[i] for i in known], self.window, BATCH):
+                yield some[numbers][known[inner]], *window
 
     def _excluded(self, items: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Which targets nodup never recommends: however small the catalogue, they are missed."""

@@ -16,7 +16,6 @@ from abaca.checkpoint import load_state, save_state
 from abaca.data.batches import Batch, Epochs
 from abaca.data.sequences import Sequences
 from abaca.errors import SequencesError, TrainingError
-from abaca.evaluation import evaluate
 from abaca.nn.model import Model
 from abaca.options import TrainingOptions
 from abaca.ranking import ModelRanker
@@ -193,11 +192,11 @@ class Trainer:
 
     def validate(self) -> dict[str, float]:
         """The metrics of the validation targets under the weights that are kept."""
-        ranker = ModelRanker(self.model, self.options.window)
+        ranker, cutoff = ModelRanker(self.model, self.options.window), int(self.options.metric.split("@")[1])
         with swapped(self.weights, self.average):
-            result = evaluate(ranker, self.sequences, "valid", cutoffs=(int(self.options.metric.split("@")[1]),))
+            found = ranker.means(self.sequences, "valid", cutoff)
         self.model.train()
-        return {metric: result.mean(metric) for metric in result.metric_names}
+        return found
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that the rest of the run depends on."""

@@ -260,8 +260,8 @@ def test_several_queries_take_little_more_memory_than_one(bases: int, monkeypatc
     monkeypatch.setattr(itemtiles, "COPIES_BYTES", 1003 * 24 * 4)
     torch.set_num_threads(4)
     held: list[Tensor] = []
-    made = fast.tile_memory
-    monkeypatch.setattr(fast, "tile_memory", lambda *size: held.append(made(*size)) or held[-1])
+    made = fast.room
+    monkeypatch.setattr(fast, "room", lambda *size: held.append(made(*size)) or held[-1])
     case = Case(rows=300, levels=(7,), bases=bases)
     assert_same(case.logits(), case.targets(), torch.ones(case.rows))
     workers = 2  # one with the table of gradients that is given back, one with a copy

@@ -117,10 +117,20 @@ def history_batches(
     """The last `window` items of each history, equal lengths together: numbers (B,), items (B, L), positions (B, 1)."""
     if not histories:
         return
-    lengths = np.array([min(len(history), window) for history in histories], dtype=np.int64)
+    lengths = [min(len(history), window) for history in histories]
+    end = np.cumsum(lengths)
+    items = np.concatenate([*(history[-window:] for history in histories), [PAD]])  # never empty
+    yield from stretch_batches(items, end - lengths, end, window, size)
+
+
+def stretch_batches(
+    items: npt.NDArray[np.integer], begin: Ints, end: Ints, window: int, size: int
+) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """The same of histories that are stretches of one array: history i is items[begin[i] : end[i]]."""
+    lengths = np.minimum(end - begin, window)
     order = np.argsort(lengths, kind="stable")
     for numbers in np.split(order, np.arange(size, len(order), size)):
-        items = np.full((len(numbers), int(lengths[numbers].max(initial=1))), PAD, dtype=np.int64)
-        for row, number in enumerate(numbers):
-            items[row, : lengths[number]] = histories[number][-window:]
-        yield numbers, items, lengths[numbers, None] - 1
+        steps = np.arange(int(lengths[numbers].max(initial=1)))
+        inside = steps < lengths[numbers, None]  # (B, L)
+        places = np.where(inside, (end - lengths)[numbers, None] + steps, 0)
+        yield numbers, np.where(inside, items[places], PAD).astype(np.int64), lengths[numbers, None] - 1

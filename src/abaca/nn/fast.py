@@ -19,6 +19,7 @@ from torch import Tensor
 
 from abaca.nn import itemtiles, native
 from abaca.nn.frame import Frame, Loss, can_read, in_parallel, library, within
+from abaca.nn.product import Product, room
 
 if TYPE_CHECKING:
     from abaca.nn.logits import Logits, Question
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 TILE_ROWS = 128
 """Rows of a tile: the products need some to be fast."""
 
+RANKED_ROWS = 48
+"""The same where nothing is learned: the tile of a small catalogue stays near until it is read."""
+
 TILE_BYTES = 64 << 20
 """What the tiles of a worker hold at most, unless that were fewer rows than `FEWEST_ROWS` in all."""
 
 FEWEST_ROWS = 32
-
-ALIGNED = 16
-"""Rows of a tile begin at multiples of so many floats: a cache line."""
 
 
 def takes(logits: "Logits") -> bool:
@@ -40,12 +41,6 @@ def takes(logits: "Logits") -> bool:
     tensors = (logits.queries, logits.table, logits.overrides.values, *(level.query for level in logits.levels))
     most = 1 << 31 if logits.queries.shape[1] == 1 else itemtiles.LONGEST_ROW
     return can_read(*tensors) and logits.catalogue < most
-
-
-def tile_memory(height: int, catalogue: int) -> Tensor:
-    """Room for the logits of so many rows (height, V)."""
-    stride = -(-catalogue // ALIGNED) * ALIGNED
-    return torch.empty(height, stride)[:, :catalogue]
 
 
 def cross_entropy(logits: "Logits", targets: Tensor, weights: Tensor) -> Tensor:
@@ -104,9 +99,8 @@ def _work(frame: Frame, loss: Loss, tiles: Sequence[slice], grad_queries: Tensor
     """One worker's tiles, in order."""
     if not tiles:
         return
-    height = tiles[0].stop - tiles[0].start
-    base = _Base(frame, height, loss.wanted)
-    scratch = torch.empty(library().abaca_loss_words(frame.struct, height), dtype=torch.int64)
+    base = _Base(frame, tiles, loss.wanted)
+    scratch = torch.empty(library().abaca_loss_words(frame.struct, len(base.first)), dtype=torch.int64)
     for rows in tiles:
         tile = base.logits(rows)
         library().abaca_loss_rows(
@@ -129,9 +123,11 @@ def _work(frame: Frame, loss: Loss, tiles: Sequence[slice], grad_queries: Tensor
 class _Base:
     """The base logits of one tile after another, in the same memory: of several products the highest counts."""
 
-    def __init__(self, frame: Frame, height: int, divides: bool) -> None:
-        self.frame = frame
-        self.first, *memory = (tile_memory(height, frame.catalogue) for _ in range(self.tiles(frame, divides)))
+    def __init__(self, frame: Frame, tiles: Sequence[slice], divides: bool) -> None:
+        """For these tiles; `divides` says whether gradients will be asked for."""
+        self.frame, height = frame, tiles[0].stop - tiles[0].start
+        self.product = Product(frame.table, 0 if divides else len(tiles) * height)
+        self.first, *memory = (room(height, frame.catalogue) for _ in range(self.tiles(frame, divides)))
         self.other, self.higher = memory[:1], memory[1:]
         """What another query makes; and, to divide a gradient, 1 where a query's product is above all before it."""
 
@@ -144,9 +140,9 @@ class _Base:
     def logits(self, rows: slice) -> Tensor:
         """Base logits of these rows (n, V)."""
         first, *others = (queries[rows] for queries in self.frame.bases)
-        tile = torch.mm(first, self.frame.table.T, out=self.first[: len(first)])
+        tile = self.product(first, self.first[: len(first)])
         for i, queries in enumerate(others):
-            product = torch.mm(queries, self.frame.table.T, out=self.other[0][: len(tile)])
+            product = self.product(queries, self.other[0][: len(tile)])
             if self.higher:
                 torch.gt(product, tile, out=self.higher[i][: len(tile)])
             torch.maximum(tile, product, out=tile)
@@ -185,7 +181,7 @@ def answer(logits: "Logits", question: "Question") -> tuple[Tensor, ...]:
         targets.data_ptr(),
         *(ids.data_ptr() for ids in (*lists, *found)),
     )
-    shares = deal(frame.rows, frame.catalogue, torch.get_num_threads(), _Base.tiles(frame, False))
+    shares = deal(frame.rows, frame.catalogue, torch.get_num_threads(), _Base.tiles(frame, False), RANKED_ROWS)
     in_parallel(len(shares), lambda worker: _rank(frame, struct, shares[worker]))
     return found
 
@@ -194,7 +190,7 @@ def _rank(frame: Frame, struct: native.QuestionStruct, tiles: Sequence[slice]) -
     """One worker's tiles of a ranking."""
     if not tiles:
         return
-    base = _Base(frame, tiles[0].stop - tiles[0].start, False)
+    base = _Base(frame, tiles, False)
     desk = torch.zeros(library().abaca_answer_bytes(frame.struct, struct), dtype=torch.uint8)
     for rows in tiles:
         tile = base.logits(rows)
@@ -203,12 +199,34 @@ def _rank(frame: Frame, struct: native.QuestionStruct, tiles: Sequence[slice]) -
         )
 
 
-def deal(rows: int, catalogue: int, workers: int, held: int = 1) -> list[list[slice]]:
+def rank_targets(logits: "Logits", targets: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Rank and logit of each row's target: the fields of `TargetRanks`."""
+    frame = Frame(logits)
+    targets = within(targets, frame.catalogue - 1, "targets").long().contiguous()
+    rank, hit = torch.empty(frame.rows, dtype=torch.int64), torch.empty(frame.rows)
+
+    def work(tiles: Sequence[slice]) -> None:
+        if not tiles:
+            return
+        base = _Base(frame, tiles, False)
+        desk = torch.empty(library().abaca_rank_bytes(frame.struct), dtype=torch.uint8)
+        places = desk.data_ptr(), rank.data_ptr(), hit.data_ptr()
+        for rows in tiles:
+            tile = base.logits(rows)
+            asked = targets.data_ptr(), most, rows.start, len(tile)
+            library().abaca_rank_rows(frame.struct, *asked, tile.data_ptr(), tile.stride(0), *places)
+
+    shares = deal(frame.rows, frame.catalogue, torch.get_num_threads(), _Base.tiles(frame, False), RANKED_ROWS)
+    in_parallel(len(shares), lambda worker: work(shares[worker]))
+    return rank, hit
+
+
+def deal(rows: int, catalogue: int, workers: int, held: int = 1, tallest: int = TILE_ROWS) -> list[list[slice]]:
     """Which tiles each worker does, at most so many workers, each of which holds so many tiles at a time.
 
     Where there are no rows, one worker without tiles.
     """
     fewest = max(1, FEWEST_ROWS // held)
-    height = max(fewest, min(TILE_ROWS, TILE_BYTES // (4 * catalogue * held), -(-rows // workers)))
+    height = max(fewest, min(tallest, TILE_BYTES // (4 * catalogue * held), -(-rows // workers)))
     tiles = [slice(start, min(start + height, rows)) for start in range(0, rows, height)]
     return [tiles[worker::workers] for worker in range(min(workers, len(tiles)))] or [[]]

@@ -29,7 +29,7 @@ class Level(NamedTuple):
 
 
 class Overrides(NamedTuple):
-    """Items of the histories and their new logits; no item stands twice in one history."""
+    """Items of the histories and their new logits; no item stands twice in one history but to say −∞ again."""
 
     ids: Tensor  # (B, K) items; V where a slot is empty
     owner: Tensor  # (N,) whose history row n reads
@@ -219,14 +219,40 @@ def answer(scores: Scores, question: Question) -> Answer:
     return Answer(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
+class TargetRanks(NamedTuple):
+    """Where the target of each row stands, if it is among the first."""
+
+    rank: Tensor  # (N,) one plus the other items that score higher or equal; V + 1 beyond what was asked for
+    logit: Tensor  # (N,) the target's; −∞ beyond
+
+
+@torch.no_grad()
+def rank_targets(scores: Scores, targets: Tensor, most: int) -> TargetRanks:
+    """Ranks of the targets (N,) as far as `most`: what a metric at a cutoff reads, and nothing else."""
+    if isinstance(scores, Logits) and fast.takes(scores):
+        return TargetRanks(*fast.rank_targets(scores, targets, most))
+    ranks, logits = [], []
+    for tile in scores.tiles():
+        found, hit = _rank(tile, targets[tile.rows])
+        ranks.append(found.where(found <= most, scores.catalogue + 1))
+        logits.append(hit.where(found <= most, -torch.inf))
+    return TargetRanks(torch.cat(ranks), torch.cat(logits))
+
+
+def _rank(tile: Tile, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Rank and logit of each row's target; no target (negative) has a rank without meaning."""
+    items = tile.logits[:, :-1]
+    hit = items.gather(1, targets[:, None].clamp_min(0))
+    # not (<) rather than (>=): what is no number counts against the target
+    return (~(items < hit)).sum(1), hit.squeeze(1)
+
+
 def answer_tile(tile: Tile, question: Question) -> Answer:
     """The answer for the rows of one tile."""
     logits, rows = tile.logits, tile.rows
     items = logits[:, :-1]
-    targets = question.targets[rows, None]
-    hit = items.gather(1, targets.clamp_min(0))
-    # not (<) rather than (>=): what is no number counts against the target
-    rank = torch.where(targets.squeeze(1) >= 0, (~(items < hit)).sum(1), items.shape[1] + 1)
+    targets = question.targets[rows]
+    rank = torch.where(targets >= 0, _rank(tile, targets)[0], items.shape[1] + 1)
     normaliser = logits.logsumexp(dim=1)
     mass = (logits.gather(1, question.mass_of[rows]) - normaliser[:, None]).exp().sum(1)
     allowed = logits.clone() if question.banned.shape[1] or question.only is not None else logits

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from abaca.errors import SpecError
+from abaca.nn import shortlist
 from abaca.nn.encoders import ENCODERS, Encoder, GRU4Rec
 from abaca.nn.logits import Scores
 from abaca.nn.outputs import Encoded, Output, OutputSpec, make_output
@@ -65,6 +66,11 @@ class Model(nn.Module):
     def scores(self, items: Tensor, positions: Tensor) -> Scores:
         """What ranks items after each position asked for, row by row."""
         return self.output.scores(self.encode(items, positions))
+
+    @torch.no_grad()
+    def ranks(self, items: Tensor, positions: Tensor, targets: Tensor, most: int) -> Tensor:
+        """Ranks of the targets (B,) that follow windows (B, L) at positions (B, 1); V + 1 beyond `most`."""
+        return shortlist.ranks(self.output, self.encode(items, positions), targets, most)
 
 
 def check_memory(encoder: str, output: str, catalogue: int, **options: Any) -> None:

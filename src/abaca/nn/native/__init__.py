@@ -148,7 +148,7 @@ class CopiesGradientsStruct(ctypes.Structure):
 _LOSS = [POINTER(LogitsStruct), POINTER(LossStruct)]
 _RUNNING = [*_LOSS, POINTER(RunningStruct)]
 
-ABI = 1
+ABI = 2
 """Counts the changes of `SIGNATURES` and of structures; the library has a function of that name (`rowpass.c`)."""
 
 SIGNATURES = {
@@ -167,6 +167,11 @@ SIGNATURES = {
         None,
         [POINTER(LogitsStruct), POINTER(QuestionStruct), c_int64, c_int64, c_void_p, c_int64, c_void_p],
     ),
+    "abaca_rank_bytes": (c_int64, [POINTER(LogitsStruct)]),
+    "abaca_rank_rows": (
+        None,
+        [POINTER(LogitsStruct), c_void_p, *[c_int64] * 3, c_void_p, c_int64, *[c_void_p] * 3],
+    ),
     "abaca_copies_floats": (c_int64, [POINTER(CopiesStruct)]),
     "abaca_copies": (None, [POINTER(CopiesStruct), *[c_int64] * 3, *[c_void_p] * 3]),
     "abaca_copies_back": (
@@ -175,8 +180,11 @@ SIGNATURES = {
     ),
     "abaca_dropout": (None, [c_void_p, c_void_p, c_int64, POINTER(DropoutStruct), c_int64]),
     "abaca_gelu": (None, [*[c_void_p] * 3, c_int64, c_int64]),
-    "abaca_mix": (None, [*[c_int64] * 4, *[c_void_p] * 5, c_int64]),
+    "abaca_mix": (None, [*[c_int64] * 5, *[c_void_p] * 5, c_int64]),
     "abaca_mix_back": (None, [*[c_int64] * 3, *[c_void_p] * 3]),
+    "abaca_panels_floats": (c_int64, [c_int64, c_int64]),
+    "abaca_panels": (None, [c_void_p, c_int64, c_int64, c_void_p]),
+    "abaca_multiply": (None, [c_void_p, c_int64, c_int64, c_void_p, c_int64, c_void_p, c_int64, c_int64]),
     "abaca_attention_floats": (c_int64, [POINTER(AttentionStruct)]),
     "abaca_attend": (None, [POINTER(AttentionStruct), c_int64, c_int64, c_void_p, c_void_p]),
     "abaca_attend_back": (None, [POINTER(AttentionStruct), c_int64, c_int64, c_void_p, c_void_p, c_void_p]),

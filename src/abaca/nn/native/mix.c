@@ -7,21 +7,21 @@ EXPORT void abaca_gelu(const float *values, float *made, float *slope, int64_t n
     abaca_primitives(portable)->gelu(values, n, made, slope);
 }
 
-/* A position of a window hears what it says itself and what the two before it say, each in its own third of `said`
- * (windows, length, 3, dim): the first is meant for the position after next, the last for itself. Its query (2, dim) is
+/* A position of a window hears what it says itself and what the two before it say, each in its own third of `said`,
+ * (windows, length) rows of (3, dim) which lie `stride` apart: the first is meant for the position after next, the last for itself. Its query (2, dim) is
  * its state, the last dim of `width` values, and GELU of what it hears plus the bias. `slope`, of (dim) a position, may be
  * null. */
-EXPORT void abaca_mix(int64_t windows, int64_t length, int64_t dim, int64_t width, const float *states,
+EXPORT void abaca_mix(int64_t windows, int64_t length, int64_t dim, int64_t width, int64_t stride, const float *states,
                       const float *said, const float *bias, float *queries, float *slope, int64_t portable) {
     const Primitives *simd = abaca_primitives(portable);
     for (int64_t row = 0; row < windows * length; row++) {
         int64_t place = row % length;
-        const float *own = said + (3 * row + 2) * dim;
+        const float *own = said + row * stride + 2 * dim;
         float *query = queries + 2 * row * dim, *heard = query + dim;
         memcpy(query, states + (row + 1) * width - dim, dim * sizeof *query);
         for (int64_t i = 0; i < dim; i++) heard[i] = own[i] + bias[i];
         for (int64_t back = 1; back <= 2 && back <= place; back++) {
-            const float *other = own - 4 * back * dim;
+            const float *other = own - back * (stride + dim);
             for (int64_t i = 0; i < dim; i++) heard[i] += other[i];
         }
         simd->gelu(heard, dim, heard, slope ? slope + row * dim : 0);

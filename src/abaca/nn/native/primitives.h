@@ -55,7 +55,14 @@ typedef struct {
 
     /* made[i] = x Φ(x) of each value x, Φ the normal distribution; with slope, its derivative Φ(x) + x φ(x) too. */
     void (*gelu)(const float *values, int64_t n, float *made, float *slope);
+
+    /* made[r] = left[r] times each column, r < rows. The columns stand in panels of PANEL, each (dim, PANEL); a row of
+     * `made` has room for whole panels. */
+    void (*multiply)(const float *left, int64_t rows, int64_t dim, const float *panels, int64_t columns, float *made,
+                     int64_t stride);
 } Primitives;
+
+#define PANEL 16
 
 /* exp(x) for x ≤ 0 to within 2e-7, relative: x = n ln 2 + r with |r| ≤ ln 2 / 2,
  * exp(r) = 1 + r + r² (P4 + P3 r + … + P0 r⁴), the coefficients with the least relative error. */

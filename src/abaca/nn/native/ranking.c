@@ -1,4 +1,5 @@
-/* What a ranking asks of a row of final logits: the rank of a target, the best items, the normaliser, a probability. */
+/* What a ranking asks of a row of final logits: the rank of a target, the best items, the normaliser, a probability; or
+ * of a target only whether it is among the first, and where. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,5 +177,39 @@ EXPORT void abaca_answer_rows(const Logits *logits, const Question *question, in
     Desk desk = carve(logits, question, memory);
     for (int64_t i = 0; i < count; i++) {
         answer_row(logits, simd, question, first + i, tile + i * stride, desk);
+    }
+}
+
+/* Whether at least `most` items are sure to stand before a target: enough base logits are higher that even if the levels
+ * and the history took every one they can, so many are left. No search is needed then. */
+static int beaten(const Logits *logits, const Primitives *simd, int64_t n, const float *row, int64_t target,
+                  int64_t most) {
+    int64_t reach;
+    const int64_t *ids = abaca_history(logits, n, &reach);
+    for (int64_t j = 0; j < reach; j++) {
+        if (ids[j] == target) return 0;
+    }
+    int64_t taken = abaca_sum_k(logits) + reach;
+    return simd->count(row, logits->catalogue, abaca_above(row[target])) >= most + taken;
+}
+
+/* How many bytes a worker needs to rank targets. */
+EXPORT int64_t abaca_rank_bytes(const Logits *logits) { return 4 * abaca_scratch_words(logits, logits->catalogue); }
+
+/* Ranks and logits of the targets of rows first … first + count − 1, whose base logits are in `tile`. A rank beyond
+ * `most` is told as V + 1, its logit as −∞. */
+EXPORT void abaca_rank_rows(const Logits *logits, const int64_t *targets, int64_t most, int64_t first, int64_t count,
+                            float *tile, int64_t stride, void *memory, int64_t *rank, float *hit) {
+    const Primitives *simd = abaca_primitives(logits->portable);
+    Scratch scratch = abaca_carve(logits, logits->catalogue, memory);
+    for (int64_t n = first; n < first + count; n++, tile += stride) {
+        rank[n] = logits->catalogue + 1;
+        hit[n] = -INFINITY;
+        if (beaten(logits, simd, n, tile, targets[n], most)) continue;
+        if (!abaca_override(logits, simd, n, tile, scratch)) continue;
+        int64_t found = logits->catalogue - simd->below(tile, logits->catalogue, tile[targets[n]]);
+        if (found > most) continue;
+        rank[n] = found;
+        hit[n] = tile[targets[n]];
     }
 }

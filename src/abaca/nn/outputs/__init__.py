@@ -8,7 +8,7 @@ from abaca.nn.outputs.spec import OutputSpec
 
 Output = Softmax | MixtureOfSoftmaxes | RepeatNet
 
-__all__ = ["Encoded", "Output", "OutputSpec", "make_output"]
+__all__ = ["Encoded", "Output", "OutputSpec", "Softmax", "make_output"]
 
 
 def make_output(spec: OutputSpec, layers: int, dim: int, catalogue: int) -> Output:

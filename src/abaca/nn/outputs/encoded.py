@@ -6,6 +6,14 @@ import torch
 from torch import Tensor
 
 
+def pick(per_position: Tensor, positions: Tensor) -> Tensor:
+    """What stands at some positions (B, …) of (B, L, …); at the first for a negative one."""
+    batch, length = per_position.shape[:2]
+    first = torch.arange(0, batch * length, length, device=positions.device).view(-1, *[1] * (positions.dim() - 1))
+    places = (positions.clamp_min(0) + first).flatten()
+    return per_position.flatten(0, 1).index_select(0, places).view(*positions.shape, *per_position.shape[2:])
+
+
 class Encoded(NamedTuple):
     """A batch of windows after the encoder."""
 
@@ -20,10 +28,18 @@ class Encoded(NamedTuple):
         """Which of the (B, T) predictions are asked for."""
         return self.positions >= 0
 
+    @property
+    def ids(self) -> Tensor:
+        """The items (B, L), as often as they stand there; V where there is none."""
+        return self.items.where(self.items >= 0, self.table.shape[0])
+
     def at_positions(self, per_position: Tensor) -> Tensor:
         """Pick (B, T, …) of (B, L, …)."""
-        histories = torch.arange(self.positions.shape[0], device=self.positions.device)[:, None]
-        return per_position[histories, self.positions.clamp_min(0)]
+        return pick(per_position, self.positions)
+
+    def take(self, windows: Tensor) -> "Encoded":
+        """Only these windows."""
+        return Encoded(*(part.index_select(0, windows) for part in self[:-1]), self.table)
 
     def rows(self, per_prediction: Tensor) -> Tensor:
         """Flatten (B, T, …) to the rows asked for (N, …)."""

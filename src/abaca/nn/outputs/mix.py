@@ -9,8 +9,14 @@ from torch.nn import functional as F
 
 from abaca.nn import native
 from abaca.nn.frame import can_read, shared_out, window_at
+from abaca.nn.gelu import gelu
+from abaca.nn.outputs.encoded import pick
+from abaca.nn.product import Product, room
 
 POSITIONS = 3
+
+BLOCK_FLOATS = 1 << 17
+"""What positions say to each other is held for so many floats at a time: half a megabyte, which stays in the cache."""
 
 
 class LastState(nn.Module):
@@ -22,6 +28,9 @@ class LastState(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         return states[:, :, -1]  # (B, L, D)
+
+    def at(self, states: Tensor, positions: Tensor) -> Tensor:
+        return pick(states[:, :, -1], positions)  # (B, T, D)
 
 
 class Mi(nn.Module):
@@ -41,6 +50,15 @@ class Mi(nn.Module):
         block = torch.cat([flat[:, i : i + length] for i in range(POSITIONS)], dim=-1)  # (B, L, 3·M·D)
         return torch.cat([states[:, :, -1], F.gelu(F.linear(block, weight, bias))], dim=-1)  # (B, L, 2·D)
 
+    def at(self, states: Tensor, positions: Tensor) -> Tensor:
+        """The queries of some positions (B, T, 2·D). Where nobody learns, only these are made."""
+        if torch.is_grad_enabled():
+            return pick(self(states), positions)
+        near = positions.unsqueeze(2) + torch.arange(1 - POSITIONS, 1, device=positions.device)  # (B, T, 3)
+        block = pick(states.flatten(2), near) * (near >= 0).unsqueeze(3)  # (B, T, 3, M·D)
+        made = gelu(F.linear(block.flatten(2), self.linear.weight, self.linear.bias))
+        return torch.cat([pick(states[:, :, -1], positions), made], dim=-1)
+
 
 class _Mix(torch.autograd.Function):
     """The native form: a position's states are multiplied once, and the two after it hear of them too."""
@@ -51,15 +69,19 @@ class _Mix(torch.autograd.Function):
         windows, length, width = states.shape
         dim = len(bias)
         turned = weight.reshape(dim, POSITIONS, width).transpose(0, 1).reshape(-1, width)  # (3·D, M·D)
-        said = torch.mm(states.view(-1, width), turned.T)  # to the position after next, the next, and itself
-        said = said.view(windows, length, -1)  # (B, L, 3·D)
         queries = torch.empty(windows, length, 2 * dim)
         slope = torch.empty(windows, length, dim) if learns else None
 
+        product, block = Product(turned, windows * length), max(1, BLOCK_FLOATS // (length * POSITIONS * dim))
+
         def work(first: int, count: int, _: Tensor) -> None:
-            heard, spoken, made, steep = window_at(first, states, said, queries, slope)
-            pointers = heard, spoken, bias.data_ptr(), made, steep
-            native.function("abaca_mix")(count, length, dim, width, *pointers, native.mode() == "portable")
+            said = room(min(block, count) * length, POSITIONS * dim)  # to the next but one, the next, and itself
+            for start in range(first, first + count, block):
+                part = states[start : min(start + block, first + count)]
+                product(part.view(-1, width), said[: len(part) * length])
+                heard, made, steep = window_at(start, states, queries, slope)
+                sizes, pointers = (len(part), length, dim, width), (heard, said.data_ptr(), bias.data_ptr(), made, steep)
+                native.function("abaca_mix")(*sizes, said.stride(0), *pointers, native.mode() == "portable")
 
         shared_out(windows, 0, work)
         ctx.save_for_backward(states, turned, slope)

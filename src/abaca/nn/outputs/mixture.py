@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from abaca.nn import logits as tiles_of
 from abaca.nn.logits import Logits, Overrides, Tile, cross_entropy
 from abaca.nn.outputs.encoded import Encoded
-from abaca.nn.outputs.history import Slots
 from abaca.nn.outputs.mix import LastState, Mi
 from abaca.nn.outputs.softmax import excluded, nothing
 from abaca.nn.outputs.spec import OutputSpec
@@ -76,10 +75,10 @@ class MixtureOfSoftmaxes(nn.Module):
         """What ranking reads."""
         if not self.spec.nodup:
             return self._mixture(encoded, nothing(encoded, encoded.states))
-        return self._mixture(encoded, excluded(encoded, Slots.of(encoded.items, encoded.table.shape[0])))
+        return self._mixture(encoded, excluded(encoded, encoded.ids))
 
     def _mixture(self, encoded: Encoded, overrides: Overrides) -> Mixture:
-        rows = encoded.rows(encoded.at_positions(self.mix(encoded.states)))  # (N, Q)
+        rows = encoded.rows(self.mix.at(encoded.states, encoded.positions))  # (N, Q)
         queries = torch.stack([f(rows) for f in self.f], dim=1)  # (N, H, D)
         values = overrides.values if overrides.ids.shape[1] else queries.new_empty(rows.shape[0], 0)
         return Mixture(queries, self.share(rows).log_softmax(dim=1), encoded.table, overrides._replace(values=values))

@@ -71,5 +71,5 @@ class RepeatNet(nn.Module):
         log_mode = self.choose(self.mode(at, q, seen).exp() @ q).log_softmax(dim=2)  # (B, T, 2)
         log_repeat = slots.log_gather(self.repeat(at, q, seen))  # (B, T, L)
         query = torch.cat([at, self.explore(at, q, seen).exp() @ q], dim=2)  # (B, T, 2·Q)
-        explore = Logits(encoded.rows(query).unsqueeze(1), self.table.weight, (), excluded(encoded, slots))
+        explore = Logits(encoded.rows(query).unsqueeze(1), self.table.weight, (), excluded(encoded, slots.ids))
         return explore, encoded.rows(log_mode), encoded.rows(log_repeat), slots

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,6 @@ from torch.nn import functional as F
 from abaca.nn.logits import Level, Logits, Overrides, cross_entropy
 from abaca.nn.outputs.copies import Pointer, Windows, history_logits
 from abaca.nn.outputs.encoded import Encoded
-from abaca.nn.outputs.history import Slots
 from abaca.nn.outputs.mix import LastState, Mi
 from abaca.nn.outputs.spec import OutputSpec
 
@@ -36,26 +36,53 @@ class Softmax(nn.Module):
 
     def scores(self, encoded: Encoded) -> Logits:
         """What ranking reads: the logits, without the history's items under nodup."""
-        logits = self.logits(encoded)
-        if not self.spec.nodup:
-            return logits
-        return logits._replace(overrides=excluded(encoded, Slots.of(encoded.items, logits.catalogue)))
+        return self.outside(encoded) if self.spec.nodup else self.logits(encoded)
 
     def logits(self, encoded: Encoded) -> Logits:
-        q = self.mix(encoded.states)  # (B, L, Q)
-        at = encoded.at_positions(q)  # (B, T, Q)
+        if self.copy is None:
+            base, levels, _ = self._project(encoded, self.mix.at(encoded.states, encoded.positions), [])
+            return Logits(base, encoded.table, levels, nothing(encoded, base))
+        q, at = self._read(encoded)
+        base, levels, read = self._project(encoded, at, self.copy.readers)
+        ids, values = self.copy(encoded, q, at, read)
+        overrides = Overrides(ids, encoded.owner, encoded.reach, encoded.rows(values))
+        return Logits(base, encoded.table, levels, overrides)
+
+    def outside(self, encoded: Encoded) -> Logits:
+        """The logits of all items but the history's, which score −∞; not to learn from."""
+        base, levels, _ = self._project(encoded, self.mix.at(encoded.states, encoded.positions), [])
+        return Logits(base, encoded.table, levels, excluded(encoded, encoded.ids))
+
+    def history(self, encoded: Encoded) -> tuple[Tensor, Tensor]:
+        """Only the history's items in their slots (B, L), V elsewhere, and their logits (B, T, L)."""
+        assert self.copy is not None, "without C the history has no logits of its own"
+        q, at = self._read(encoded)
+        return self.copy(encoded, q, at, project(self.copy.readers, at))
+
+    def _read(self, encoded: Encoded) -> tuple[Tensor | None, Tensor]:
+        """Queries of all positions (B, L, Q) where the pointer reads them, and where a prediction is made (B, T, Q)."""
+        if self.copy is None or self.copy.f_P is None:
+            return None, self.mix.at(encoded.states, encoded.positions)
+        q = self.mix(encoded.states)
+        return q, encoded.at_positions(q)
+
+    def _project(self, encoded: Encoded, at: Tensor, readers: Sequence[tuple[Tensor, Tensor]]) -> "Projected":
+        """What f_V, f_R and the readers of the history make of the queries."""
         descending = sorted(zip(self.spec.rerank, self.f_R, strict=True), key=lambda level: -level[0])
-        readers = [] if self.copy is None else self.copy.readers
         linear = [(f.weight, f.bias) for f in (*self.f_V, *(f for _, f in descending))]
         projected = project([*linear, *readers], at)  # (B, T, D) of each f
         base = torch.stack([encoded.rows(f) for f in projected[: len(self.f_V)]], dim=1)  # (N, H, D)
         rescored = projected[len(self.f_V) :]
         levels = tuple(Level(k, encoded.rows(f)) for (k, _), f in zip(descending, rescored, strict=False))
-        if self.copy is None:
-            return Logits(base, encoded.table, levels, nothing(encoded, base))
-        ids, values = self.copy(encoded, q, at, rescored[len(levels) :])
-        overrides = Overrides(ids, encoded.owner, encoded.reach, encoded.rows(values))
-        return Logits(base, encoded.table, levels, overrides)
+        return Projected(base, levels, rescored[len(levels) :])
+
+
+class Projected(NamedTuple):
+    """What the projections make of the queries."""
+
+    base: Tensor  # (N, H, D)
+    levels: tuple[Level, ...]
+    read: Sequence[Tensor]  # (B, T, …) of each reader
 
 
 def project(layers: Sequence[tuple[Tensor, Tensor]], x: Tensor) -> Sequence[Tensor]:
@@ -88,14 +115,14 @@ class Copy(nn.Module):
         weight, bias = self.f_P.weight, self.f_P.bias
         return [copying, (self.f_L.weight.T @ weight, self.f_L.weight.T @ bias)]
 
-    def forward(self, encoded: Encoded, q: Tensor, at: Tensor, read: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def forward(self, encoded: Encoded, q: Tensor | None, at: Tensor, read: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Queries of all positions (B, L, Q), of those asked for (B, T, Q), and what `readers` made of the latter.
 
         Returns items in their slots (B, L), V elsewhere, and their logits (B, T, L).
         """
         copying, *pointing = read
         pointer = None
-        if self.f_P is not None and self.f_L is not None:
+        if q is not None and self.f_P is not None and self.f_L is not None:
             offset = at @ (self.f_L.bias @ self.f_P.weight) + self.f_L.bias @ self.f_P.bias  # b_L · f_P(q)
             pointer = Pointer(q, pointing[0], offset)
         windows = Windows(encoded.items, encoded.positions, encoded.embedded, copying, pointer)
@@ -108,8 +135,7 @@ def nothing(encoded: Encoded, like: Tensor) -> Overrides:
     return Overrides(encoded.items.new_empty(batch, 0), encoded.owner, encoded.reach, like.new_empty(like.shape[0], 0))
 
 
-def excluded(encoded: Encoded, slots: Slots) -> Overrides:
-    """Every item of the history scores −∞."""
+def excluded(encoded: Encoded, ids: Tensor) -> Overrides:
+    """Every item of the history (B, L) scores −∞."""
     owner = encoded.owner
-    values = encoded.states.new_full((owner.shape[0], slots.ids.shape[1]), -torch.inf)
-    return Overrides(slots.ids, owner, encoded.reach, values)
+    return Overrides(ids, owner, encoded.reach, encoded.states.new_full((owner.shape[0], ids.shape[1]), -torch.inf))
