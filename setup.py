@@ -8,9 +8,9 @@ from setuptools.command.build_ext import build_ext  # type: ignore[import-untype
 NATIVE = "src/abaca/nn/native"
 SOURCES = (
     *("rowpass.c", "itemtiles.c", "ranking.c", "topk.c", "copies.c", "attention.c", "dropout.c", "gru.c", "mix.c"),
-    *("product.c", "portable.c", "avx2.c"),
+    *("reaching.c", "product.c", "portable.c", "avx2.c"),
 )
-HEADERS = ("rowpass.h", "topk.h", "primitives.h", "dropout.h")
+HEADERS = ("rowpass.h", "topk.h", "primitives.h", "dropout.h", "copies.h", "mix.h")
 
 
 class BuildLibrary(build_ext):  # type: ignore[misc]

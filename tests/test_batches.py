@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abaca.data.batches import Batch, Epochs, draw_windows, history_batches, make_batch, order_batches
+from abaca.data.batches import (
+    Batch,
+    Epochs,
+    draw_windows,
+    history_batches,
+    make_batch,
+    order_batches,
+    stretch_batches,
+)
 from abaca.types import PAD
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=12)
@@ -194,3 +202,11 @@ def test_an_empty_history_has_no_position() -> None:
     assert items.tolist() == [[PAD]]
     assert positions.tolist() == [[PAD]]
     assert list(history_batches([], 5, 4)) == []
+
+
+def test_histories_may_be_stretches_of_one_array() -> None:
+    items, begin, end = np.arange(10, 22, dtype=np.int32), np.array([0, 3, 6]), np.array([2, 9, 6])
+    ((numbers, windows, last),) = stretch_batches(items, begin, end, 4, 8)
+    assert numbers.tolist() == [2, 0, 1]
+    assert windows.tolist() == [[PAD] * 4, [10, 11, PAD, PAD], [15, 16, 17, 18]]
+    assert last.tolist() == [[-1], [1], [3]]

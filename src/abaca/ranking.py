@@ -17,6 +17,9 @@ from abaca.types import PAD
 BATCH = 256
 """Histories that go through the encoder together."""
 
+POSITIONS = 25_600
+"""Positions of the windows that are ranked together where only ranks are asked for: fewer answers, larger batches."""
+
 
 Search = Callable[[Scores, Question], Answer]
 """What finds the best items: `answer`, which looks at all of them, or a search index."""
@@ -70,11 +73,11 @@ class ModelRanker:
         named = np.flatnonzero(items < self.model.catalogue)
         self.model.eval()
         device = self.model.items.weight.device
-        for numbers, *window in self._windows(sequences, users[named], positions[named]):
+        for numbers, windows, last in self._windows(sequences, users[named], positions[named]):
             places = named[numbers]
-            given = (torch.from_numpy(part).to(device) for part in (*window, items[places]))
-            found = self.model.ranks(*given, most).cpu().numpy()
-            rank[places] = np.where(self._excluded(window[0], items[places]), self.model.catalogue + 1, found)
+            given = [torch.from_numpy(part).to(device) for part in (windows, last, items[places])]
+            found = self.model.ranks(given[0], given[1], given[2], most).cpu().numpy()
+            rank[places] = np.where(self._excluded(windows, items[places]), self.model.catalogue + 1, found)
         return rank
 
     def means(self, sequences: Sequences, targets: str | Targets = "test", cutoff: int = 10) -> dict[str, float]:
@@ -83,19 +86,22 @@ class ModelRanker:
         return {name: float(metrics.earned(ranks, self.model.catalogue, name).mean()) for name in names}
 
     def _windows(self, sequences: Sequences, users: Ints, positions: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """Batches of what the model sees before positions: numbers, items, positions. Who has no known item is absent."""
+        """Batches of what the model sees before positions: numbers, items, last positions.
+
+        Who has no known item is absent.
+        """
         begin, catalogue = sequences.offsets[users], self.model.catalogue
         some = np.flatnonzero(begin < positions)
-        flat = np.asarray(sequences.items)
-        for numbers, items, last in stretch_batches(flat, begin[some], positions[some], self.window, BATCH):
+        flat, size = np.asarray(sequences.items), max(BATCH // 8, min(2 * BATCH, POSITIONS // self.window))
+        for numbers, items, last in stretch_batches(flat, begin[some], positions[some], self.window, size):
             if items.max() < catalogue:
                 yield some[numbers], items, last
                 continue
             pairs = zip(users[some[numbers]].tolist(), positions[some[numbers]].tolist(), strict=True)
             histories = known_items([sequences.history(user, position) for user, position in pairs], catalogue)
             known = np.flatnonzero([len(history) > 0 for history in histories])
-            for inner, *window in history_batches([histories[i] for i in known], self.window, BATCH):
-                yield some[numbers][known[inner]], *window
+            for inner, items, last in history_batches([histories[i] for i in known], self.window, size):
+                yield some[numbers][known[inner]], items, last
 
     def _excluded(self, items: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Which targets nodup never recommends: however small the catalogue, they are missed."""

@@ -54,6 +54,9 @@ def test_every_model_here_has_its_rival() -> None:
     assert bench.references("gru4rec softmax, evaluation given states")["RecBole"] == (
         "RecBole: GRU4Rec, evaluation given states"
     )
+    assert bench.references("gru4rec softmax, metrics alone given states")["RecBole"] == (
+        "RecBole: GRU4Rec, evaluation given states"
+    )
     assert bench.references("RecBole: GRU4Rec, training") == {}
     assert [pair.peer for pair in bench.pairs] == [pair.peer for pair in PAIRS]
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from abaca.nn import native
-from abaca.nn.logits import COPY, Answer, Level, Logits, Overrides, Question, answer
+from abaca.nn.logits import COPY, Answer, Level, Logits, Overrides, Question, answer, rank_targets
 
 from .cases import CASES, Case, as_leaves, settled
 
@@ -143,3 +143,34 @@ def test_the_native_form_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(native.SWITCH, "0")
     with pytest.raises(AssertionError, match="plain form"):
         answer(case.logits(), question_of(case))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("most", [1, 10, 2000])
+def test_ranks_up_to_a_cutoff(case: Case, most: int) -> None:
+    logits, targets = case.logits(), case.targets()
+    rows = settled(logits) if logits.rows else torch.ones(0, dtype=torch.bool)
+    logits, targets = logits.take(rows), targets[rows]
+    found, expected = (rank_targets(one, targets, most) for one in (logits, as_leaves(logits, torch.float64)))
+    assert found.rank.tolist() == expected.rank.tolist()
+    torch.testing.assert_close(found.logit.double(), expected.logit, rtol=2e-5, atol=2e-5)
+
+
+def test_a_target_that_is_surely_beaten_is_not_searched_for() -> None:
+    """One that more base logits exceed than levels and history could take; a history's item may still win."""
+    table = torch.arange(100.0).view(100, 1)  # item 99 scores highest
+    values = torch.tensor([[1000.0, 0.0]]).repeat(3, 1)
+    overrides = Overrides(torch.tensor([[0, 98]]), torch.zeros(3, dtype=torch.long), torch.full((3,), 2), values)
+    logits = Logits(torch.ones(3, 1, 1), table, (Level(4, -torch.ones(3, 1)),), overrides)
+    found = rank_targets(logits, torch.tensor([80, 0, 90]), 5)
+    assert found.rank.tolist() == [101, 1, 101]
+    assert rank_targets(logits, torch.tensor([80, 0, 90]), 100).rank.tolist() == [17, 1, 7]
+
+
+def test_logits_that_are_no_numbers_miss() -> None:
+    logits = Case(levels=(20,)).logits()
+    logits.queries[3] = torch.nan
+    found = rank_targets(logits, Case().targets(), 1003)
+    assert found.rank[3] == 1004
+    assert found.rank.max() == 1004
+    assert (found.rank == 1004).sum() == 1

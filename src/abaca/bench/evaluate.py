@@ -12,6 +12,7 @@ from abaca.bench.measure import Contender, Spent, timed
 from abaca.bench.sizes import paper_sizes
 from abaca.data.sequences import Sequences
 from abaca.evaluation import evaluate
+from abaca.nn import shortlist
 from abaca.nn.encoders import ENCODERS
 from abaca.nn.logits import Scores
 from abaca.nn.model import Model, make_model
@@ -21,7 +22,9 @@ from abaca.ranking import ModelRanker
 
 METRICS = ("ndcg@10", "hr@10", "mrr@10")
 WHOLE, GIVEN = "evaluation", "evaluation given states"
-PARTS = (WHOLE, GIVEN)
+ALONE, ALONE_GIVEN = "metrics alone", "metrics alone given states"
+PARTS = (WHOLE, GIVEN, ALONE, ALONE_GIVEN)
+"""All that `abaca evaluate` tells, or only the metrics at ten, as validation asks for them; each also from states."""
 
 
 class Recalled:
@@ -38,6 +41,10 @@ class Recalled:
         """What ranks items after the windows, which come in the same order as they did before."""
         return self.output.scores(next(self.encoded))
 
+    def ranks(self, items: Tensor, positions: Tensor, targets: Tensor, most: int) -> Tensor:
+        """The same for ranks up to a cutoff."""
+        return shortlist.ranks(self.output, next(self.encoded), targets, most)
+
 
 class Recorder(Recalled):
     """A model that keeps what its encoder answers."""
@@ -47,13 +54,22 @@ class Recorder(Recalled):
         self.model, self.kept = model.eval(), list[Encoded]()
 
     def scores(self, items: Tensor, positions: Tensor) -> Scores:
+        return self.output.scores(self._encode(items, positions))
+
+    def ranks(self, items: Tensor, positions: Tensor, targets: Tensor, most: int) -> Tensor:
+        return shortlist.ranks(self.output, self._encode(items, positions), targets, most)
+
+    def _encode(self, items: Tensor, positions: Tensor) -> Encoded:
         self.kept.append(self.model.encode(items, positions))
-        return self.output.scores(self.kept[-1])
+        return self.kept[-1]
 
 
-def rank_test(model: Any, sequences: Sequences) -> dict[str, float]:
-    """The metrics of the test targets."""
-    found = evaluate(ModelRanker(model, TrainingOptions.window), sequences, "test")
+def rank_test(model: Any, sequences: Sequences, alone: bool = False) -> dict[str, float]:
+    """The metrics of the test targets, with everything else that an evaluation finds or alone."""
+    ranker = ModelRanker(model, TrainingOptions.window)
+    if alone:
+        return ranker.means(sequences, "test")
+    found = evaluate(ranker, sequences, "test")
     return {name: found.mean(name) for name in METRICS}
 
 
@@ -62,18 +78,18 @@ class Ranking:
 
     def __init__(self, model: Model, sequences: Sequences) -> None:
         self.model, self.sequences = model, sequences
-        self.encoded: list[Encoded] | None = None
+        self.encoded: dict[bool, list[Encoded]] = {}  # the batches of both ways differ
 
     def spend(self, part: str) -> Spent:
         """Rank, and tell what it cost."""
-        count = len(self.sequences.test.users)
-        if part == WHOLE:
-            return timed(partial(rank_test, self.model, self.sequences), count)
-        if self.encoded is None:
+        count, alone = len(self.sequences.test.users), part in (ALONE, ALONE_GIVEN)
+        if part in (WHOLE, ALONE):
+            return timed(partial(rank_test, self.model, self.sequences, alone), count)
+        if alone not in self.encoded:
             recorder = Recorder(self.model)
-            rank_test(recorder, self.sequences)
-            self.encoded = recorder.kept
-        return timed(partial(rank_test, Recalled(self.model, self.encoded), self.sequences), count)
+            rank_test(recorder, self.sequences, alone)
+            self.encoded[alone] = recorder.kept
+        return timed(partial(rank_test, Recalled(self.model, self.encoded[alone]), self.sequences, alone), count)
 
 
 @dataclass(frozen=True)

@@ -208,4 +208,11 @@ def machine() -> dict[str, Any]:
 
 def settings(bench: Any) -> dict[str, Any]:
     """The benchmark's sizes; of a path only its last part."""
-    return {key: value.name if isinstance(value, Path) else value for key, value in asdict(bench).items()}
+    return {key: _named(value) for key, value in asdict(bench).items()}
+
+
+def _named(value: Any) -> Any:
+    """A path by its last part: where a folder lies is nobody's business."""
+    if isinstance(value, tuple):
+        return [_named(part) for part in value]
+    return value.name if isinstance(value, Path) else value

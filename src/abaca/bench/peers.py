@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from abaca import metrics
-from abaca.bench.evaluate import METRICS, PARTS, WHOLE, Ranking
+from abaca.bench.evaluate import ALONE, ALONE_GIVEN, GIVEN, METRICS, WHOLE, Ranking
 from abaca.bench.measure import Contender, Measurement, Spent
 from abaca.bench.peer import Peer, check_runs
 from abaca.bench.sizes import BATCH_TARGETS, DROPOUT, paper_sizes
 from abaca.bench.step import burst
+from abaca.checkpoint import Saved, load_model
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
 from abaca.nn.logits import Question, Tile, answer
@@ -50,6 +51,9 @@ WAYS = {
 }
 """How our windows are cut: targets and overlap. The second is the default."""
 
+SAME_THERE = {WHOLE: WHOLE, ALONE: WHOLE, GIVEN: GIVEN, ALONE_GIVEN: GIVEN}
+"""What each part of our evaluation is compared with: RecBole's makes the metrics at ten, and nothing else."""
+
 FAIR, AS_IT_IS = "RecBole", "RecBole with anomaly detection"
 THEIR_METRICS = dict(zip(METRICS, ("ndcg@10", "hit@10", "mrr@10"), strict=True))
 
@@ -66,6 +70,8 @@ class PeersBench:
     batch_targets: int = BATCH_TARGETS
     peer_batches: int = 2
     peer_batch: int = 128
+    trained: tuple[Path, ...] = ()
+    """Models of ours to evaluate; for a pair without one, a fresh one. RecBole does the same whatever its weights."""
 
     def __post_init__(self) -> None:
         unknown = [model for model in self.models if model not in {pair.peer for pair in PAIRS}]
@@ -97,7 +103,8 @@ class PeersBench:
         peer = next((pair.peer for pair in self.pairs if pair.ours == model), None)
         if peer is None:
             return {}
-        return {label: f"{label}: {peer}, {TRAINING if work in WAYS else work}" for label in (FAIR, AS_IT_IS)}
+        there = TRAINING if work in WAYS else SAME_THERE[work]
+        return {label: f"{label}: {peer}, {there}" for label in (FAIR, AS_IT_IS)}
 
     def contenders(self) -> Mapping[str, Contender]:
         found: dict[str, Contender] = {}
@@ -108,11 +115,11 @@ class PeersBench:
                 for label in (FAIR, AS_IT_IS):
                     found[f"{label}: {pair.peer}, {TRAINING}"] = partial(self.sides.train_peer, pair, label == AS_IT_IS)
             if EVALUATION in self.work:
-                for part in (
-                    PARTS if pair.output != "repeatnet" else (WHOLE,)
-                ):  # whose layer is not told from its encoder
+                for part, there in SAME_THERE.items():
+                    if pair.output == "repeatnet" and there == GIVEN:
+                        continue  # its layer is not told from its encoder
                     found[f"{pair.ours}, {part}"] = partial(self.sides.evaluate, pair, part)
-                    found[f"{FAIR}: {pair.peer}, {part}"] = partial(self.sides.evaluate_peer, pair, part)
+                    found[f"{FAIR}: {pair.peer}, {there}"] = partial(self.sides.evaluate_peer, pair, there)
         return found
 
 
@@ -124,6 +131,7 @@ class Sides:
         self.bench = bench
         self.sequences = Sequences.open(bench.sequences)
         self.models: dict[Pair, Model] = {}
+        self.trained = {f"{one.encoder} {one.output}": one.model for one in map(self._load, bench.trained)}
         self.rankings: dict[Pair, Ranking] = {}
 
     @cached_property
@@ -136,6 +144,13 @@ class Sides:
             self.models[pair] = make_model(pair.encoder, pair.output, items, **paper_sizes(pair.encoder))
         return self.models[pair]
 
+    def _load(self, folder: Path) -> Saved:
+        """A model that was trained on this log."""
+        saved = load_model(folder)
+        if saved.training["fingerprint"] != self.sequences.fingerprint:
+            raise SpecError(f"{folder} was not trained on {self.sequences.path}; train it there")
+        return saved
+
     def train(self, pair: Pair, way: str) -> Spent:
         targets, overlap = WAYS[way]
         options = TrainingOptions(targets=targets, overlap=overlap, batch_targets=self.bench.batch_targets)
@@ -146,7 +161,7 @@ class Sides:
 
     def evaluate(self, pair: Pair, part: str) -> Spent:
         if pair not in self.rankings:
-            self.rankings[pair] = Ranking(self.model(pair), self.sequences)
+            self.rankings[pair] = Ranking(self.trained.get(pair.ours) or self.model(pair), self.sequences)
         return self.rankings[pair].spend(part)
 
     def evaluate_peer(self, pair: Pair, part: str) -> Spent:

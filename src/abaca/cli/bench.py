@@ -161,6 +161,10 @@ def peers(
     ] = PeersBench.batch_targets,
     peer_batches: Annotated[int, typer.Option(help="RecBole's batches of a burst.")] = PeersBench.peer_batches,
     peer_batch: Annotated[int, typer.Option(help="Targets of RecBole's batches.")] = PeersBench.peer_batch,
+    trained: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="MODEL", help="Evaluate this model of ours, trained on the same log, not a fresh one."),
+    ] = None,
     repetitions: Repetitions = LEAST_REPETITIONS,
     memory: Memory = True,
     to: To = None,
@@ -175,7 +179,8 @@ def peers(
     """
     _use_threads(1)
     chosen = tuple(models or PeersBench.models), tuple(work or PeersBench.work)
-    what = PeersBench(opened(sequences), peer, *chosen, steps, batch_targets, peer_batches, peer_batch)
+    sizes = steps, batch_targets, peer_batches, peer_batch
+    what = PeersBench(opened(sequences), peer, *chosen, *sizes, trained=tuple(trained or ()))
     found = faster(measured(what, [], repetitions, memory))
     same = {pair.peer: what.sides.same_scores(pair) for pair in what.pairs} if EVALUATION in what.work else {}
     tell(what, "peers", found, to, json, {"same_scores": same, "peer": what.sides.peer.facts})

@@ -117,7 +117,7 @@ def history_batches(
     """The last `window` items of each history, equal lengths together: numbers (B,), items (B, L), positions (B, 1)."""
     if not histories:
         return
-    lengths = [min(len(history), window) for history in histories]
+    lengths = np.array([min(len(history), window) for history in histories], dtype=np.int64)
     end = np.cumsum(lengths)
     items = np.concatenate([*(history[-window:] for history in histories), [PAD]])  # never empty
     yield from stretch_batches(items, end - lengths, end, window, size)
@@ -129,7 +129,8 @@ def stretch_batches(
     """The same of histories that are stretches of one array: history i is items[begin[i] : end[i]]."""
     lengths = np.minimum(end - begin, window)
     order = np.argsort(lengths, kind="stable")
-    for numbers in np.split(order, np.arange(size, len(order), size)):
+    for start in range(0, len(order), size):
+        numbers = order[start : start + size]
         steps = np.arange(int(lengths[numbers].max(initial=1)))
         inside = steps < lengths[numbers, None]  # (B, L)
         places = np.where(inside, (end - lengths)[numbers, None] + steps, 0)

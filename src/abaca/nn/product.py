@@ -24,12 +24,11 @@ class Product:
     """left (n, K) → left · matrix^T (n, N), again and again; `rows` is how many there will be in all."""
 
     def __init__(self, matrix: Tensor, rows: int) -> None:
-        self.matrix, self.panels = matrix, None
+        self.matrix = matrix
+        self.panels: Tensor | None = None
         pays = rows >= FEWEST_ROWS and 4 * matrix.numel() <= MOST_BYTES
         if pays and can_read(matrix) and native.mode() == "avx2":
-            matrix = matrix.contiguous()
-            self.panels = torch.empty(library().abaca_panels_floats(*matrix.shape))
-            library().abaca_panels(matrix.data_ptr(), *matrix.shape, self.panels.data_ptr())
+            self.panels = panels_of(matrix)
 
     def __call__(self, left: Tensor, out: Tensor) -> Tensor:
         """Into `out` (n, N), whose rows lie at least a multiple of `PANEL` floats apart that N fits into."""
@@ -39,6 +38,14 @@ class Product:
         factors = left.data_ptr(), *left.shape, self.panels.data_ptr(), out.shape[1]
         library().abaca_multiply(*factors, out.data_ptr(), out.stride(0), False)
         return out
+
+
+def panels_of(matrix: Tensor) -> Tensor:
+    """A matrix (N, K) as the kernel reads it: `PANEL` of its rows at a time, side by side."""
+    matrix = matrix.contiguous()
+    panels = torch.empty(library().abaca_panels_floats(*matrix.shape))
+    library().abaca_panels(matrix.data_ptr(), *matrix.shape, panels.data_ptr())
+    return panels
 
 
 def room(rows: int, columns: int) -> Tensor:

@@ -8,13 +8,17 @@ window, work on few windows. A target that is itself in the history is ranked in
 import torch
 from torch import Tensor
 
+from abaca.nn import native
+from abaca.nn.frame import can_read, shared_out
 from abaca.nn.logits import rank_targets
 from abaca.nn.outputs import Encoded, Output, Softmax
+from abaca.nn.outputs.mix import Mi
+from abaca.nn.product import panels_of
 
 
 @torch.no_grad()
 def ranks(output: Output, encoded: Encoded, targets: Tensor, most: int) -> Tensor:
-    """Rank of each window's target (B,), predicted at one position a window; V + 1 beyond `most`."""
+    """Rank of each window's target (B,), predicted at its last position (B, 1); V + 1 beyond `most`."""
     if not isinstance(output, Softmax) or output.copy is None or output.spec.nodup:
         return rank_targets(output.scores(encoded), targets, most).rank
     repeat = (encoded.items == targets[:, None]).any(dim=1)
@@ -34,12 +38,45 @@ def _in_full(output: Softmax, encoded: Encoded, targets: Tensor, most: int) -> T
 
 def _outside_first(output: Softmax, encoded: Encoded, targets: Tensor, most: int) -> Tensor:
     """For targets that are not in the history: their ranks outside it, plus what reaches them from inside."""
-    rank, logit = rank_targets(output.outside(encoded), targets, most)
+    at, catalogue = output.mix.at(encoded.states, encoded.positions), encoded.table.shape[0]
+    rank, logit = rank_targets(output.outside(encoded, at), targets, most)
     near = (rank <= most).nonzero().squeeze(1)
-    if not len(near):
-        return rank
-    ids, values = output.history(encoded.take(near))
-    reaching = ~(values.squeeze(1) < logit[near, None]) & (ids < encoded.table.shape[0])
-    total = rank[near] + reaching.sum(dim=1)
-    rank[near] = total.where(total <= most, encoded.table.shape[0] + 1)
+    if len(near):
+        total = rank[near] + reaching(output, encoded, at, near, logit[near])
+        rank[near] = total.where(total <= most, catalogue + 1)
     return rank
+
+
+def reaching(output: Softmax, encoded: Encoded, at: Tensor, windows: Tensor, logits: Tensor) -> Tensor:
+    """How many items of some windows' histories (n,) score at least as high as these logits (n,).
+
+    `at` are the queries of the last positions of all windows (B, 1, Q).
+    """
+    if can_read(encoded.states, encoded.embedded, logits) and native.mode() == "avx2":
+        return _reaching(output, encoded, at.squeeze(1)[windows], windows, logits)
+    ids, values = output.history(encoded.take(windows))
+    return (~(values.squeeze(1) < logits[:, None]) & (ids < encoded.table.shape[0])).sum(dim=1)
+
+
+def _reaching(output: Softmax, encoded: Encoded, at: Tensor, windows: Tensor, logits: Tensor) -> Tensor:
+    """The native form: one window after another, read where it lies. Queries (n, Q)."""
+    assert output.copy is not None
+    f_C, f_P, f_L = output.copy.f_C, output.copy.f_P, output.copy.f_L
+    reads = [part.contiguous() for part in (encoded.items.long(), encoded.positions.long(), *encoded[:2])]
+    items, positions, states, embedded = reads
+    made, panels, bias = [f_C(at)], None, None
+    if f_P is not None and f_L is not None:
+        pointer = f_P(at)
+        made += [pointer @ f_L.weight, pointer @ f_L.bias]
+        if isinstance(output.mix, Mi):
+            panels, bias = panels_of(output.mix.turned), output.mix.linear.bias
+    kept = items, positions, states, embedded, panels, bias, windows, *made, *[None] * (3 - len(made)), logits
+    sizes = items.shape[1], embedded.shape[2], states[0, 0].numel(), 0 if f_P is None else at.shape[1]
+    struct = native.ReachingStruct(*sizes, *(None if part is None else part.data_ptr() for part in kept), False)
+    found = torch.empty_like(windows)
+
+    def work(first: int, count: int, memory: Tensor) -> None:
+        native.function("abaca_reaching")(struct, first, count, memory.data_ptr(), found.data_ptr())
+
+    shared_out(len(windows), 2 * native.function("abaca_reaching_words")(struct), work)
+    return found

@@ -132,6 +132,29 @@ class CopiesStruct(ctypes.Structure):
     )
 
 
+class ReachingStruct(ctypes.Structure):
+    """`Reaching` of `reaching.c`."""
+
+    _fields_ = (
+        ("length", c_int64),
+        ("dim", c_int64),
+        ("width", c_int64),
+        ("wide", c_int64),
+        ("items", c_void_p),
+        ("positions", c_void_p),
+        ("states", c_void_p),
+        ("embedded", c_void_p),
+        ("panels", c_void_p),
+        ("bias", c_void_p),
+        ("windows", c_void_p),
+        ("copying", c_void_p),
+        ("pointing", c_void_p),
+        ("offset", c_void_p),
+        ("logits", c_void_p),
+        ("portable", c_int64),
+    )
+
+
 class CopiesGradientsStruct(ctypes.Structure):
     """`CopiesGradients` of `copies.c`."""
 
@@ -178,6 +201,8 @@ SIGNATURES = {
         None,
         [POINTER(CopiesStruct), POINTER(CopiesGradientsStruct), c_int64, c_int64, c_void_p],
     ),
+    "abaca_reaching_words": (c_int64, [POINTER(ReachingStruct)]),
+    "abaca_reaching": (None, [POINTER(ReachingStruct), c_int64, c_int64, c_void_p, c_void_p]),
     "abaca_dropout": (None, [c_void_p, c_void_p, c_int64, POINTER(DropoutStruct), c_int64]),
     "abaca_gelu": (None, [*[c_void_p] * 3, c_int64, c_int64]),
     "abaca_mix": (None, [*[c_int64] * 5, *[c_void_p] * 5, c_int64]),

@@ -1,16 +1,12 @@
 /* GELU, and what Mi makes of three positions; the caller's matrix products stand between. */
 #include <string.h>
 
-#include "rowpass.h"
+#include "mix.h"
 
 EXPORT void abaca_gelu(const float *values, float *made, float *slope, int64_t n, int64_t portable) {
     abaca_primitives(portable)->gelu(values, n, made, slope);
 }
 
-/* A position of a window hears what it says itself and what the two before it say, each in its own third of `said`,
- * (windows, length) rows of (3, dim) which lie `stride` apart: the first is meant for the position after next, the last for itself. Its query (2, dim) is
- * its state, the last dim of `width` values, and GELU of what it hears plus the bias. `slope`, of (dim) a position, may be
- * null. */
 EXPORT void abaca_mix(int64_t windows, int64_t length, int64_t dim, int64_t width, int64_t stride, const float *states,
                       const float *said, const float *bias, float *queries, float *slope, int64_t portable) {
     const Primitives *simd = abaca_primitives(portable);

@@ -1,7 +1,6 @@
 /* Products with one matrix, whose rows are the columns of `Primitives.multiply`. */
 #include "rowpass.h"
 
-/* How many floats the panels of n rows of `dim` values take. */
 EXPORT int64_t abaca_panels_floats(int64_t n, int64_t dim) { return (n + PANEL - 1) / PANEL * PANEL * dim; }
 
 /* Rows (n, dim) into panels; after the last row stand zeros. */

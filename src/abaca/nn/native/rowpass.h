@@ -69,4 +69,7 @@ const int64_t *abaca_history(const Logits *logits, int64_t n, int64_t *reach);
 /* The loss of row n and all its gradients are `value`: 0 where it has no weight, NaN where the logits are. */
 void abaca_fill(const Logits *logits, const Loss *loss, int64_t n, float value);
 
+/* How many floats the panels of n rows of `dim` values take. */
+EXPORT int64_t abaca_panels_floats(int64_t n, int64_t dim);
+
 #endif

@@ -39,7 +39,8 @@ class Encoded(NamedTuple):
 
     def take(self, windows: Tensor) -> "Encoded":
         """Only these windows."""
-        return Encoded(*(part.index_select(0, windows) for part in self[:-1]), self.table)
+        states, embedded, items, positions = (part.index_select(0, windows) for part in self[:-1])
+        return Encoded(states, embedded, items, positions, self.table)
 
     def rows(self, per_prediction: Tensor) -> Tensor:
         """Flatten (B, T, …) to the rows asked for (N, …)."""

@@ -50,14 +50,26 @@ class Mi(nn.Module):
         block = torch.cat([flat[:, i : i + length] for i in range(POSITIONS)], dim=-1)  # (B, L, 3·M·D)
         return torch.cat([states[:, :, -1], F.gelu(F.linear(block, weight, bias))], dim=-1)  # (B, L, 2·D)
 
+    @property
+    def turned(self) -> Tensor:
+        """With what the states of a position are multiplied: what it says to the next but one, the next, and itself."""
+        return _turned(self.linear.weight)
+
     def at(self, states: Tensor, positions: Tensor) -> Tensor:
         """The queries of some positions (B, T, 2·D). Where nobody learns, only these are made."""
         if torch.is_grad_enabled():
             return pick(self(states), positions)
-        near = positions.unsqueeze(2) + torch.arange(1 - POSITIONS, 1, device=positions.device)  # (B, T, 3)
+        steps = torch.arange(1 - POSITIONS, 1, device=positions.device)
+        near = positions.clamp_min(0).unsqueeze(2) + steps  # (B, T, 3)
         block = pick(states.flatten(2), near) * (near >= 0).unsqueeze(3)  # (B, T, 3, M·D)
         made = gelu(F.linear(block.flatten(2), self.linear.weight, self.linear.bias))
         return torch.cat([pick(states[:, :, -1], positions), made], dim=-1)
+
+
+def _turned(weight: Tensor) -> Tensor:
+    """Weights (D, 3·M·D) that read three positions as weights (3·D, M·D) of one that is read three times."""
+    dim = len(weight)
+    return weight.view(dim, POSITIONS, -1).transpose(0, 1).reshape(POSITIONS * dim, -1)
 
 
 class _Mix(torch.autograd.Function):
@@ -68,7 +80,7 @@ class _Mix(torch.autograd.Function):
         states, bias = states.contiguous(), bias.contiguous()
         windows, length, width = states.shape
         dim = len(bias)
-        turned = weight.reshape(dim, POSITIONS, width).transpose(0, 1).reshape(-1, width)  # (3·D, M·D)
+        turned = _turned(weight)
         queries = torch.empty(windows, length, 2 * dim)
         slope = torch.empty(windows, length, dim) if learns else None
 
@@ -80,8 +92,9 @@ class _Mix(torch.autograd.Function):
                 part = states[start : min(start + block, first + count)]
                 product(part.view(-1, width), said[: len(part) * length])
                 heard, made, steep = window_at(start, states, queries, slope)
-                sizes, pointers = (len(part), length, dim, width), (heard, said.data_ptr(), bias.data_ptr(), made, steep)
-                native.function("abaca_mix")(*sizes, said.stride(0), *pointers, native.mode() == "portable")
+                pointers = heard, said.data_ptr(), bias.data_ptr(), made, steep
+                sizes = len(part), length, dim, width, said.stride(0)
+                native.function("abaca_mix")(*sizes, *pointers, native.mode() == "portable")
 
         shared_out(windows, 0, work)
         ctx.save_for_backward(states, turned, slope)

@@ -36,7 +36,9 @@ class Softmax(nn.Module):
 
     def scores(self, encoded: Encoded) -> Logits:
         """What ranking reads: the logits, without the history's items under nodup."""
-        return self.outside(encoded) if self.spec.nodup else self.logits(encoded)
+        if not self.spec.nodup:
+            return self.logits(encoded)
+        return self.outside(encoded, self.mix.at(encoded.states, encoded.positions))
 
     def logits(self, encoded: Encoded) -> Logits:
         if self.copy is None:
@@ -48,16 +50,16 @@ class Softmax(nn.Module):
         overrides = Overrides(ids, encoded.owner, encoded.reach, encoded.rows(values))
         return Logits(base, encoded.table, levels, overrides)
 
-    def outside(self, encoded: Encoded) -> Logits:
-        """The logits of all items but the history's, which score −∞; not to learn from."""
-        base, levels, _ = self._project(encoded, self.mix.at(encoded.states, encoded.positions), [])
+    def outside(self, encoded: Encoded, at: Tensor) -> Logits:
+        """The logits of all items but the history's, which score −∞, by the queries (B, T, Q); not to learn from."""
+        base, levels, _ = self._project(encoded, at, [])
         return Logits(base, encoded.table, levels, excluded(encoded, encoded.ids))
 
     def history(self, encoded: Encoded) -> tuple[Tensor, Tensor]:
         """Only the history's items in their slots (B, L), V elsewhere, and their logits (B, T, L)."""
         assert self.copy is not None, "without C the history has no logits of its own"
         q, at = self._read(encoded)
-        return self.copy(encoded, q, at, project(self.copy.readers, at))
+        return self.copy(encoded, q, at, project(self.copy.readers, at))  # type: ignore[no-any-return]
 
     def _read(self, encoded: Encoded) -> tuple[Tensor | None, Tensor]:
         """Queries of all positions (B, L, Q) where the pointer reads them, and where a prediction is made (B, T, Q)."""

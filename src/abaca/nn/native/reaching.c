@@ -1,0 +1,90 @@
+/* How many items of a history reach the logit of a target that is not among them.
+ *
+ * Windows are read where they lie, and what is made of one stays in the worker's memory until the next.
+ */
+#include <string.h>
+
+#include "copies.h"
+#include "mix.h"
+
+typedef struct {
+    int64_t length; /* L */
+    int64_t dim;    /* D */
+    int64_t width;  /* M D: states of a position */
+    int64_t wide;   /* Q: what the pointer reads of a position, 2 D with Mi, else D; 0 without pointer */
+    const int64_t *items;     /* (B, L) negative where there is none */
+    const int64_t *positions; /* (B,) the last item of a window */
+    const float *states;      /* (B, L, M D) */
+    const float *embedded;    /* (B, L, D) */
+    const float *panels;      /* Mi's weights, (3 D, M D) as panels; null without Mi */
+    const float *bias;        /* (D) */
+    const int64_t *windows;   /* (n) the windows that are asked about */
+    const float *copying;     /* (n, D) */
+    const float *pointing;    /* (n, Q) */
+    const float *offset;      /* (n) */
+    const float *logits;      /* (n) the targets' */
+    int64_t portable;
+} Reaching;
+
+/* One worker's memory. */
+typedef struct {
+    int64_t *ids;   /* (L) */
+    float *said;    /* (L, 3 D) in whole panels */
+    float *read;    /* (L, Q) */
+    float *values;  /* (L) */
+    float *scratch; /* (2 L) */
+    int32_t *home;  /* (L) */
+} Bench;
+
+static int64_t stride_of(const Reaching *asked) { return abaca_panels_floats(3 * asked->dim, 1); }
+
+static Bench carve(const Reaching *asked, int64_t *memory) {
+    Bench bench;
+    bench.ids = memory;
+    bench.said = (float *)(bench.ids + asked->length);
+    bench.read = bench.said + asked->length * stride_of(asked);
+    bench.values = bench.read + asked->length * asked->wide;
+    bench.scratch = bench.values + asked->length;
+    bench.home = (int32_t *)(bench.scratch + 2 * asked->length);
+    return bench;
+}
+
+/* How many 8-byte words of memory a worker needs. */
+EXPORT int64_t abaca_reaching_words(const Reaching *asked) {
+    return asked->length * (7 + stride_of(asked) + asked->wide) / 2 + asked->length;
+}
+
+/* What the pointer reads of the first `reach` positions of a window. */
+static void read_window(const Reaching *asked, const float *states, int64_t reach, Bench bench) {
+    if (asked->panels) {
+        int64_t stride = stride_of(asked);
+        abaca_primitives(asked->portable)
+            ->multiply(states, reach, asked->width, asked->panels, 3 * asked->dim, bench.said, stride);
+        abaca_mix(1, reach, asked->dim, asked->width, stride, states, bench.said, asked->bias, bench.read, NULL,
+                  asked->portable);
+        return;
+    }
+    for (int64_t j = 0; j < reach; j++) {
+        memcpy(bench.read + j * asked->dim, states + (j + 1) * asked->width - asked->dim,
+               sizeof(float) * (size_t)asked->dim);
+    }
+}
+
+/* found[i] of the windows first … first + count − 1 of those that are asked about. */
+EXPORT void abaca_reaching(const Reaching *asked, int64_t first, int64_t count, int64_t *memory, int64_t *found) {
+    Bench bench = carve(asked, memory);
+    for (int64_t i = first; i < first + count; i++) {
+        int64_t window = asked->windows[i], place = window * asked->length, reach = asked->positions[window] + 1;
+        if (asked->wide) read_window(asked, asked->states + place * asked->width, reach, bench);
+        Copies copies = {
+            .length = reach, .asked = 1, .dim = asked->dim, .wide = asked->wide,
+            .items = asked->items + place, .positions = asked->positions + window,
+            .embedded = asked->embedded + place * asked->dim, .copying = asked->copying + i * asked->dim,
+            .read = bench.read, .pointing = asked->pointing + i * asked->wide, .offset = asked->offset + i,
+            .home = bench.home, .portable = asked->portable,
+        };
+        abaca_copies(&copies, 0, 1, -1, bench.ids, bench.values, bench.scratch);
+        found[i] = 0;
+        for (int64_t j = 0; j < reach; j++) found[i] += bench.ids[j] >= 0 && !(bench.values[j] < asked->logits[i]);
+    }
+}
