@@ -13,6 +13,7 @@ from abaca.nn.frame import can_read, shared_out
 from abaca.nn.logits import rank_targets
 from abaca.nn.outputs import Encoded, Output, Softmax
 from abaca.nn.outputs.mix import Mi
+from abaca.nn.outputs.project import project
 from abaca.nn.product import panels_of
 
 
@@ -61,17 +62,16 @@ def reaching(output: Softmax, encoded: Encoded, at: Tensor, windows: Tensor, log
 def _reaching(output: Softmax, encoded: Encoded, at: Tensor, windows: Tensor, logits: Tensor) -> Tensor:
     """The native form: one window after another, read where it lies. Queries (n, Q)."""
     assert output.copy is not None
-    f_C, f_P, f_L = output.copy.f_C, output.copy.f_P, output.copy.f_L
-    reads = [part.contiguous() for part in (encoded.items.long(), encoded.positions.long(), *encoded[:2])]
-    items, positions, states, embedded = reads
-    made, panels, bias = [f_C(at)], None, None
-    if f_P is not None and f_L is not None:
-        pointer = f_P(at)
-        made += [pointer @ f_L.weight, pointer @ f_L.bias]
-        if isinstance(output.mix, Mi):
-            panels, bias = panels_of(output.mix.turned), output.mix.linear.bias
-    kept = items, positions, states, embedded, panels, bias, windows, *made, *[None] * (3 - len(made)), logits
-    sizes = items.shape[1], embedded.shape[2], states[0, 0].numel(), 0 if f_P is None else at.shape[1]
+    items, positions, states, embedded = (
+        part.contiguous() for part in (encoded.items.long(), encoded.positions.long(), *encoded[:2])
+    )
+    copying, *pointed = project(output.copy.readers, at)
+    _, pointing, offset = output.copy.pointer(at, pointed[0]) if pointed else (None, None, None)
+    panels = bias = None
+    if pointed and isinstance(output.mix, Mi):
+        panels, bias = panels_of(output.mix.turned), output.mix.linear.bias
+    kept = items, positions, states, embedded, panels, bias, windows, copying, pointing, offset, logits
+    sizes = items.shape[1], embedded.shape[2], states[0, 0].numel(), at.shape[1] if pointed else 0
     struct = native.ReachingStruct(*sizes, *(None if part is None else part.data_ptr() for part in kept), False)
     found = torch.empty_like(windows)
 

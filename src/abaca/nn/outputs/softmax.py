@@ -4,16 +4,16 @@
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from abaca.nn.logits import Level, Logits, Overrides, cross_entropy
 from abaca.nn.outputs.copies import Pointer, Windows, history_logits
 from abaca.nn.outputs.encoded import Encoded
 from abaca.nn.outputs.mix import LastState, Mi
+from abaca.nn.outputs.project import project
 from abaca.nn.outputs.spec import OutputSpec
 
 
@@ -46,7 +46,7 @@ class Softmax(nn.Module):
             return Logits(base, encoded.table, levels, nothing(encoded, base))
         q, at = self._read(encoded)
         base, levels, read = self._project(encoded, at, self.copy.readers)
-        ids, values = self.copy(encoded, q, at, read)
+        ids, values = self.copy(encoded, q, read)
         overrides = Overrides(ids, encoded.owner, encoded.reach, encoded.rows(values))
         return Logits(base, encoded.table, levels, overrides)
 
@@ -59,7 +59,7 @@ class Softmax(nn.Module):
         """Only the history's items in their slots (B, L), V elsewhere, and their logits (B, T, L)."""
         assert self.copy is not None, "without C the history has no logits of its own"
         q, at = self._read(encoded)
-        return self.copy(encoded, q, at, project(self.copy.readers, at))  # type: ignore[no-any-return]
+        return self.copy(encoded, q, project(self.copy.readers, at))  # type: ignore[no-any-return]
 
     def _read(self, encoded: Encoded) -> tuple[Tensor | None, Tensor]:
         """Queries of all positions (B, L, Q) where the pointer reads them, and where a prediction is made (B, T, Q)."""
@@ -68,11 +68,11 @@ class Softmax(nn.Module):
         q = self.mix(encoded.states)
         return q, encoded.at_positions(q)
 
-    def _project(self, encoded: Encoded, at: Tensor, readers: Sequence[tuple[Tensor, Tensor]]) -> "Projected":
+    def _project(self, encoded: Encoded, at: Tensor, readers: Sequence[nn.Linear]) -> "Projected":
         """What f_V, f_R and the readers of the history make of the queries."""
         descending = sorted(zip(self.spec.rerank, self.f_R, strict=True), key=lambda level: -level[0])
-        linear = [(f.weight, f.bias) for f in (*self.f_V, *(f for _, f in descending))]
-        projected = project([*linear, *readers], at)  # (B, T, D) of each f
+        layers: list[Any] = [*self.f_V, *(f for _, f in descending), *readers]
+        projected = project(layers, at)  # (B, T, D) of each f
         base = torch.stack([encoded.rows(f) for f in projected[: len(self.f_V)]], dim=1)  # (N, H, D)
         rescored = projected[len(self.f_V) :]
         levels = tuple(Level(k, encoded.rows(f)) for (k, _), f in zip(descending, rescored, strict=False))
@@ -87,15 +87,6 @@ class Projected(NamedTuple):
     read: Sequence[Tensor]  # (B, T, …) of each reader
 
 
-def project(layers: Sequence[tuple[Tensor, Tensor]], x: Tensor) -> Sequence[Tensor]:
-    """What each weight and bias make of the same input, by one product: many small ones would cost more."""
-    if len(layers) == 1:
-        return [F.linear(x, *layers[0])]
-    weights, biases = zip(*layers, strict=True)
-    sizes = [len(bias) for bias in biases]
-    return torch.split(F.linear(x, torch.cat(weights), torch.cat(biases)), sizes, dim=-1)
-
-
 class Copy(nn.Module):
     """Logits of the history's items: f_C · p_x, with P plus f_P · mean of f_L(q_j) where x occurred."""
 
@@ -106,29 +97,23 @@ class Copy(nn.Module):
         self.f_L = nn.Linear(query_dim, dim) if point else None
 
     @property
-    def readers(self) -> list[tuple[Tensor, Tensor]]:
-        """Weights and biases of what reads the query where a prediction is made: f_C, with P also W_L^T f_P.
+    def readers(self) -> list[nn.Linear]:
+        """What reads the query where a prediction is made: f_C, with P also f_P."""
+        return [self.f_C] if self.f_P is None else [self.f_C, self.f_P]
 
-        f_P(q) · f_L(q_j) = (W_L^T f_P(q)) · q_j + b_L · f_P(q): made so, q_j need not be projected at every position.
-        """
-        copying = (self.f_C.weight, self.f_C.bias)
-        if self.f_P is None or self.f_L is None:
-            return [copying]
-        weight, bias = self.f_P.weight, self.f_P.bias
-        return [copying, (self.f_L.weight.T @ weight, self.f_L.weight.T @ bias)]
-
-    def forward(self, encoded: Encoded, q: Tensor | None, at: Tensor, read: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Queries of all positions (B, L, Q), of those asked for (B, T, Q), and what `readers` made of the latter.
+    def forward(self, encoded: Encoded, q: Tensor | None, read: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Queries of all positions (B, L, Q), and what `readers` made of those where a prediction is made (B, T, D).
 
         Returns items in their slots (B, L), V elsewhere, and their logits (B, T, L).
         """
-        copying, *pointing = read
-        pointer = None
-        if q is not None and self.f_P is not None and self.f_L is not None:
-            offset = at @ (self.f_L.bias @ self.f_P.weight) + self.f_L.bias @ self.f_P.bias  # b_L · f_P(q)
-            pointer = Pointer(q, pointing[0], offset)
-        windows = Windows(encoded.items, encoded.positions, encoded.embedded, copying, pointer)
+        pointer = None if q is None else self.pointer(q, read[1])
+        windows = Windows(encoded.items, encoded.positions, encoded.embedded, read[0], pointer)
         return history_logits(windows, encoded.table.shape[0])
+
+    def pointer(self, q: Tensor, made: Tensor) -> Pointer:
+        """f_P · f_L(q_j) = (f_P W_L) · q_j + f_P · b_L: made so, q_j need not be projected at every position."""
+        assert self.f_L is not None
+        return Pointer(q, made @ self.f_L.weight, made @ self.f_L.bias)
 
 
 def nothing(encoded: Encoded, like: Tensor) -> Overrides:
