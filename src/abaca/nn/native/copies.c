@@ -8,7 +8,7 @@
 
 #include "copies.h"
 
-/* Gradients; but for `offset`, what is made must begin with zeros. */
+/* Gradients. */
 typedef struct {
     const float *values; /* (B, T, L) of the logits */
     float *embedded;     /* (B, L, D) */
@@ -33,9 +33,17 @@ static int find_homes(const Copies *copies, int64_t window, int64_t *ids, int64_
     return repeats;
 }
 
-static int has_repeats(const Copies *copies, const int32_t *home) {
-    for (int32_t j = 0; j < copies->length; j++) {
-        if (home[j] >= 0 && home[j] != j) return 1;
+/* How many places there are up to the last item. */
+static int64_t held_of(const Copies *copies, const int32_t *home) {
+    int64_t held = copies->length;
+    while (held > 0 && home[held - 1] < 0) held--;
+    return held;
+}
+
+/* Whether an item stands twice among them, or one of them is empty. */
+static int has_repeats(const int32_t *home, int64_t held) {
+    for (int32_t j = 0; j < held; j++) {
+        if (home[j] != j) return 1;
     }
     return 0;
 }
@@ -91,7 +99,8 @@ EXPORT void abaca_copies(const Copies *copies, int64_t first, int64_t count, int
     }
 }
 
-/* What the logits' gradients say of each place, to the copies' and to the pointer's: by row, and by place for all rows. */
+/* What the logits' gradients say of each place, to the copies' and to the pointer's: by row, and by place for all rows.
+ * Where nothing repeats the two say the same, and by row it is the gradients themselves. */
 typedef struct {
     float *copied;   /* (L) of a row */
     float *pointed;  /* (L) */
@@ -110,47 +119,71 @@ static Shares carve(const Copies *copies, float *memory) {
 /* How many floats of memory a worker needs. */
 EXPORT int64_t abaca_copies_floats(const Copies *copies) { return (3 + 2 * copies->asked) * copies->length; }
 
-/* Shares of row t of a window; a place gets its part of its slot's gradient. Returns the sum over slots. */
-static float share_out(const Copies *copies, const float *grads, const int32_t *home, int64_t t, int64_t reach,
-                       int repeats, Shares shares) {
-    float sum = 0;
-    if (repeats) count_places(home, reach, shares.counts);
+/* Shares of a row of a window; a place gets its part of its slot's gradient. */
+static void share_out(const Copies *copies, const float *grads, const int32_t *home, int64_t reach, Shares shares) {
+    count_places(home, reach, shares.counts);
     for (int64_t j = 0; j < copies->length; j++) {
-        int seen = j < reach && home[j] >= 0, slot = seen && home[j] == j;
-        shares.copied[j] = slot ? grads[j] : 0;
-        shares.pointed[j] = !seen ? 0 : repeats ? grads[home[j]] / shares.counts[home[j]] : grads[j];
-        shares.copied_to[j * copies->asked + t] = shares.copied[j];
-        shares.pointed_to[j * copies->asked + t] = shares.pointed[j];
-        sum += shares.copied[j];
+        int seen = j < reach && home[j] >= 0;
+        shares.copied[j] = seen && home[j] == j ? grads[j] : 0;
+        shares.pointed[j] = seen ? grads[home[j]] / shares.counts[home[j]] : 0;
     }
-    return sum;
+}
+
+/* A row's shares become a column of all rows'. */
+static void turn(const float *shares, int64_t reach, int64_t length, int64_t asked, float *column) {
+    for (int64_t j = 0; j < reach; j++) column[j * asked] = shares[j];
+    for (int64_t j = reach; j < length; j++) column[j * asked] = 0;
+}
+
+static void gather(const Primitives *simd, const float *rows, int64_t dim, int64_t count, const float *shares,
+                   float *sum) {
+    memset(sum, 0, sizeof(float) * (size_t)dim);
+    simd->weigh(rows, dim, NULL, count, shares, sum);
+}
+
+/* Gradients of what is asked in a window. Its shares by place are left behind; returns whether the pointer has its own. */
+static int rows_back(const Copies *copies, const CopiesGradients *grads, const Primitives *simd, int64_t window,
+                     Shares shares) {
+    int64_t length = copies->length, asked = copies->asked, dim = copies->dim, wide = copies->wide;
+    const int32_t *home = copies->home + window * length;
+    int64_t held = held_of(copies, home);
+    int repeats = has_repeats(home, held);
+    for (int64_t t = 0; t < asked; t++) {
+        int64_t row = window * asked + t, reach = reach_of(copies, row);
+        if (reach > held) reach = held;
+        const float *copied = grads->values + row * length, *pointed = copied;
+        if (repeats) {
+            share_out(copies, copied, home, reach, shares);
+            copied = shares.copied;
+            pointed = shares.pointed;
+        }
+        turn(copied, reach, length, asked, shares.copied_to + t);
+        gather(simd, copies->embedded + window * length * dim, dim, reach, copied, grads->copying + row * dim);
+        if (!wide) continue;
+        if (repeats) turn(pointed, reach, length, asked, shares.pointed_to + t);
+        gather(simd, copies->read + window * length * wide, wide, reach, pointed, grads->pointing + row * wide);
+        float sum = 0;
+        for (int64_t j = 0; j < reach; j++) sum += copied[j];
+        grads->offset[row] = sum;
+    }
+    return repeats;
 }
 
 /* The same windows backwards. */
 EXPORT void abaca_copies_back(const Copies *copies, const CopiesGradients *grads, int64_t first, int64_t count,
                               float *memory) {
     const Primitives *simd = abaca_primitives(copies->portable);
-    int64_t length = copies->length, asked = copies->asked, dim = copies->dim, wide = copies->wide;
+    int64_t asked = copies->asked, dim = copies->dim, wide = copies->wide;
     Shares shares = carve(copies, memory);
     for (int64_t window = first; window < first + count; window++) {
-        const int32_t *home = copies->home + window * length;
-        int repeats = has_repeats(copies, home);
-        int64_t place = window * length, row = window * asked;
-        for (int64_t t = 0; t < asked; t++, row++) {
-            int64_t reach = reach_of(copies, row);
-            float sum = share_out(copies, grads->values + row * length, home, t, reach, repeats, shares);
-            simd->weigh(copies->embedded + place * dim, dim, NULL, reach, shares.copied, grads->copying + row * dim);
+        int repeats = rows_back(copies, grads, simd, window, shares);
+        const float *pointed_to = repeats ? shares.pointed_to : shares.copied_to;
+        int64_t place = window * copies->length, row = window * asked;
+        for (int64_t j = 0; j < copies->length; j++, place++) {
+            gather(simd, copies->copying + row * dim, dim, asked, shares.copied_to + j * asked,
+                   grads->embedded + place * dim);
             if (!wide) continue;
-            grads->offset[row] = sum;
-            simd->weigh(copies->read + place * wide, wide, NULL, reach, shares.pointed, grads->pointing + row * wide);
-        }
-        row -= asked;
-        for (int64_t j = 0; j < length; j++, place++) {
-            simd->weigh(copies->copying + row * dim, dim, NULL, asked, shares.copied_to + j * asked,
-                        grads->embedded + place * dim);
-            if (!wide) continue;
-            simd->weigh(copies->pointing + row * wide, wide, NULL, asked, shares.pointed_to + j * asked,
-                        grads->read + place * wide);
+            gather(simd, copies->pointing + row * wide, wide, asked, pointed_to + j * asked, grads->read + place * wide);
         }
     }
 }

@@ -82,7 +82,7 @@ class _Copies(torch.autograd.Function):
         inputs = ctx.saved_tensors
         struct = _struct(inputs)
         grad_values = grad_values.contiguous()
-        grads = [None if tensor is None else torch.zeros_like(tensor) for tensor in inputs[2:7]]
+        grads = [None if tensor is None else torch.empty_like(tensor) for tensor in inputs[2:7]]
         grad_struct = native.CopiesGradientsStruct(grad_values.data_ptr(), *(_address(grad) for grad in grads))
 
         def work(first: int, count: int, scratch: Tensor) -> None:
