@@ -381,11 +381,12 @@ AVX2 static void gelu(const float *values, int64_t n, float *made, float *slope)
 #define NEAR 48 /* rows that stay in the first cache */
 
 /* `count` rows times a panel: their sums stay in registers. */
-INLINE void multiply_rows(const float *left, int64_t dim, const float *panel, float *made, int64_t stride, int count) {
+INLINE void multiply_rows(const float *left, int64_t dim, const float *panel, int64_t step, float *made, int64_t stride,
+                          int count) {
     __m256 sums[ROWS][2];
     for (int r = 0; r < count; r++) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
     for (int64_t k = 0; k < dim; k++) {
-        __m256 first = _mm256_loadu_ps(panel + PANEL * k), second = _mm256_loadu_ps(panel + PANEL * k + 8);
+        __m256 first = _mm256_loadu_ps(panel + step * k), second = _mm256_loadu_ps(panel + step * k + 8);
         for (int r = 0; r < count; r++) {
             __m256 value = _mm256_broadcast_ss(left + r * dim + k);
             sums[r][0] = _mm256_fmadd_ps(value, first, sums[r][0]);
@@ -399,20 +400,20 @@ INLINE void multiply_rows(const float *left, int64_t dim, const float *panel, fl
 }
 
 /* A panel meets some rows while both are near, then the next panel. */
-AVX2 static void multiply(const float *left, int64_t rows, int64_t dim, const float *panels, int64_t columns,
-                          float *made, int64_t stride) {
+AVX2 static void multiply(const float *left, int64_t rows, int64_t dim, const float *right, int64_t apart, int64_t step,
+                          int64_t columns, float *made, int64_t stride) {
     for (int64_t first = 0; first < rows; first += NEAR) {
         int64_t last = first + NEAR < rows ? first + NEAR : rows;
         for (int64_t column = 0; column < columns; column += PANEL) {
-            const float *panel = panels + column * dim;
+            const float *panel = right + column / PANEL * apart;
             int64_t r = first;
             for (; r + ROWS <= last; r += ROWS) {
-                multiply_rows(left + r * dim, dim, panel, made + r * stride + column, stride, ROWS);
+                multiply_rows(left + r * dim, dim, panel, step, made + r * stride + column, stride, ROWS);
             }
             for (; r + 2 <= last; r += 2) {
-                multiply_rows(left + r * dim, dim, panel, made + r * stride + column, stride, 2);
+                multiply_rows(left + r * dim, dim, panel, step, made + r * stride + column, stride, 2);
             }
-            if (r < last) multiply_rows(left + r * dim, dim, panel, made + r * stride + column, stride, 1);
+            if (r < last) multiply_rows(left + r * dim, dim, panel, step, made + r * stride + column, stride, 1);
         }
     }
 }

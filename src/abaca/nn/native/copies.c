@@ -99,73 +99,71 @@ EXPORT void abaca_copies(const Copies *copies, int64_t first, int64_t count, int
     }
 }
 
-/* What the logits' gradients say of each place, to the copies' and to the pointer's: by row, and by place for all rows.
- * Where nothing repeats the two say the same, and by row it is the gradients themselves. */
+/* What the logits' gradients say of each place, to the copies' and to the pointer's, by row and by place. Where nothing
+ * repeats, they say the same to both. */
 typedef struct {
-    float *copied;   /* (L) of a row */
-    float *pointed;  /* (L) */
-    float *counts;   /* (L) */
+    float *copied;     /* (T, L) */
+    float *pointed;    /* (T, L) */
     float *copied_to;  /* (L, T) */
     float *pointed_to; /* (L, T) */
+    float *counts;     /* (L) */
 } Shares;
 
 static Shares carve(const Copies *copies, float *memory) {
-    int64_t length = copies->length;
-    Shares shares = {memory, memory + length, memory + 2 * length, memory + 3 * length,
-                     memory + (3 + copies->asked) * length};
+    int64_t size = copies->length * copies->asked;
+    Shares shares = {memory, memory + size, memory + 2 * size, memory + 3 * size, memory + 4 * size};
     return shares;
 }
 
 /* How many floats of memory a worker needs. */
-EXPORT int64_t abaca_copies_floats(const Copies *copies) { return (3 + 2 * copies->asked) * copies->length; }
+EXPORT int64_t abaca_copies_floats(const Copies *copies) { return (4 * copies->asked + 2) * copies->length; }
 
-/* Shares of a row of a window; a place gets its part of its slot's gradient. */
-static void share_out(const Copies *copies, const float *grads, const int32_t *home, int64_t reach, Shares shares) {
-    count_places(home, reach, shares.counts);
-    for (int64_t j = 0; j < copies->length; j++) {
-        int seen = j < reach && home[j] >= 0;
-        shares.copied[j] = seen && home[j] == j ? grads[j] : 0;
-        shares.pointed[j] = seen ? grads[home[j]] / shares.counts[home[j]] : 0;
+/* Shares of a row where items repeat: a place gets its part of its slot's gradient. */
+static void share_out(const float *grads, const int32_t *home, int64_t reach, float *counts, float *copied,
+                      float *pointed) {
+    count_places(home, reach, counts);
+    for (int64_t j = 0; j < reach; j++) {
+        copied[j] = home[j] == j ? grads[j] : 0;
+        pointed[j] = home[j] >= 0 ? grads[home[j]] / counts[home[j]] : 0;
     }
 }
 
-/* A row's shares become a column of all rows'. */
-static void turn(const float *shares, int64_t reach, int64_t length, int64_t asked, float *column) {
-    for (int64_t j = 0; j < reach; j++) column[j * asked] = shares[j];
-    for (int64_t j = reach; j < length; j++) column[j * asked] = 0;
+static void turn(const float *shares, int64_t asked, int64_t length, float *turned) {
+    for (int64_t t = 0; t < asked; t++) {
+        for (int64_t j = 0; j < length; j++) turned[j * asked + t] = shares[t * length + j];
+    }
 }
 
-static void gather(const Primitives *simd, const float *rows, int64_t dim, int64_t count, const float *shares,
-                   float *sum) {
-    memset(sum, 0, sizeof(float) * (size_t)dim);
-    simd->weigh(rows, dim, NULL, count, shares, sum);
+/* made (rows, columns) = left (rows, inner) · right (inner, columns). */
+static void product(const Primitives *simd, const float *left, int64_t rows, int64_t inner, const float *right,
+                    int64_t columns, float *made) {
+    if (columns % PANEL == 0) {
+        simd->multiply(left, rows, inner, right, PANEL, columns, columns, made, columns);
+        return;
+    }
+    memset(made, 0, sizeof(float) * (size_t)(rows * columns));
+    for (int64_t r = 0; r < rows; r++) simd->weigh(right, columns, NULL, inner, left + r * inner, made + r * columns);
 }
 
-/* Gradients of what is asked in a window. Its shares by place are left behind; returns whether the pointer has its own. */
-static int rows_back(const Copies *copies, const CopiesGradients *grads, const Primitives *simd, int64_t window,
-                     Shares shares) {
-    int64_t length = copies->length, asked = copies->asked, dim = copies->dim, wide = copies->wide;
+/* The shares of a window's rows and, for the offset, their sums. Returns whether the pointer's differ. */
+static int shares_of(const Copies *copies, const CopiesGradients *grads, int64_t window, Shares shares) {
+    int64_t length = copies->length, asked = copies->asked;
     const int32_t *home = copies->home + window * length;
     int64_t held = held_of(copies, home);
     int repeats = has_repeats(home, held);
+    memset(shares.copied, 0, sizeof(float) * (size_t)(2 * asked * length));
     for (int64_t t = 0; t < asked; t++) {
         int64_t row = window * asked + t, reach = reach_of(copies, row);
+        const float *given = grads->values + row * length;
+        float *copied = shares.copied + t * length, sum = 0;
         if (reach > held) reach = held;
-        const float *copied = grads->values + row * length, *pointed = copied;
-        if (repeats) {
-            share_out(copies, copied, home, reach, shares);
-            copied = shares.copied;
-            pointed = shares.pointed;
-        }
-        turn(copied, reach, length, asked, shares.copied_to + t);
-        gather(simd, copies->embedded + window * length * dim, dim, reach, copied, grads->copying + row * dim);
-        if (!wide) continue;
-        if (repeats) turn(pointed, reach, length, asked, shares.pointed_to + t);
-        gather(simd, copies->read + window * length * wide, wide, reach, pointed, grads->pointing + row * wide);
-        float sum = 0;
+        if (repeats) share_out(given, home, reach, shares.counts, copied, shares.pointed + t * length);
+        else memcpy(copied, given, sizeof(float) * (size_t)reach);
         for (int64_t j = 0; j < reach; j++) sum += copied[j];
-        grads->offset[row] = sum;
+        if (copies->wide) grads->offset[row] = sum;
     }
+    turn(shares.copied, asked, length, shares.copied_to);
+    if (repeats) turn(shares.pointed, asked, length, shares.pointed_to);
     return repeats;
 }
 
@@ -173,17 +171,17 @@ static int rows_back(const Copies *copies, const CopiesGradients *grads, const P
 EXPORT void abaca_copies_back(const Copies *copies, const CopiesGradients *grads, int64_t first, int64_t count,
                               float *memory) {
     const Primitives *simd = abaca_primitives(copies->portable);
-    int64_t asked = copies->asked, dim = copies->dim, wide = copies->wide;
+    int64_t length = copies->length, asked = copies->asked, dim = copies->dim, wide = copies->wide;
     Shares shares = carve(copies, memory);
     for (int64_t window = first; window < first + count; window++) {
-        int repeats = rows_back(copies, grads, simd, window, shares);
+        int repeats = shares_of(copies, grads, window, shares);
+        int64_t place = window * length, row = window * asked;
+        product(simd, shares.copied, asked, length, copies->embedded + place * dim, dim, grads->copying + row * dim);
+        product(simd, shares.copied_to, length, asked, copies->copying + row * dim, dim, grads->embedded + place * dim);
+        if (!wide) continue;
+        const float *pointed = repeats ? shares.pointed : shares.copied;
         const float *pointed_to = repeats ? shares.pointed_to : shares.copied_to;
-        int64_t place = window * copies->length, row = window * asked;
-        for (int64_t j = 0; j < copies->length; j++, place++) {
-            gather(simd, copies->copying + row * dim, dim, asked, shares.copied_to + j * asked,
-                   grads->embedded + place * dim);
-            if (!wide) continue;
-            gather(simd, copies->pointing + row * wide, wide, asked, pointed_to + j * asked, grads->read + place * wide);
-        }
+        product(simd, pointed, asked, length, copies->read + place * wide, wide, grads->pointing + row * wide);
+        product(simd, pointed_to, length, asked, copies->pointing + row * wide, wide, grads->read + place * wide);
     }
 }

@@ -131,14 +131,14 @@ static void gelu(const float *values, int64_t n, float *made, float *slope) {
     }
 }
 
-static void multiply(const float *left, int64_t rows, int64_t dim, const float *panels, int64_t columns, float *made,
-                     int64_t stride) {
+static void multiply(const float *left, int64_t rows, int64_t dim, const float *right, int64_t apart, int64_t step,
+                     int64_t columns, float *made, int64_t stride) {
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t column = 0; column < columns; column += PANEL) {
+            const float *panel = right + column / PANEL * apart;
             float sums[PANEL] = {0};
             for (int64_t k = 0; k < dim; k++) {
-                const float *panel = panels + column * dim + PANEL * k;
-                for (int u = 0; u < PANEL; u++) sums[u] += left[r * dim + k] * panel[u];
+                for (int u = 0; u < PANEL; u++) sums[u] += left[r * dim + k] * panel[step * k + u];
             }
             for (int u = 0; u < PANEL; u++) made[r * stride + column + u] = sums[u];
         }

@@ -56,10 +56,10 @@ typedef struct {
     /* made[i] = x Φ(x) of each value x, Φ the normal distribution; with slope, its derivative Φ(x) + x φ(x) too. */
     void (*gelu)(const float *values, int64_t n, float *made, float *slope);
 
-    /* made[r] = left[r] times each column, r < rows. The columns stand in panels of PANEL, each (dim, PANEL); a row of
-     * `made` has room for whole panels. */
-    void (*multiply)(const float *left, int64_t rows, int64_t dim, const float *panels, int64_t columns, float *made,
-                     int64_t stride);
+    /* made[r] = left[r] times each column, r < rows, PANEL columns at a time: panel i begins at right + i · apart, and
+     * from one of its `dim` rows to the next it is `step` floats. A row of `made` has room for whole panels. */
+    void (*multiply)(const float *left, int64_t rows, int64_t dim, const float *right, int64_t apart, int64_t step,
+                     int64_t columns, float *made, int64_t stride);
 } Primitives;
 
 #define PANEL 16

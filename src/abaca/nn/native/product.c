@@ -1,4 +1,4 @@
-/* Products with one matrix, whose rows are the columns of `Primitives.multiply`. */
+/* Products with one matrix, whose rows are the columns of `Primitives.multiply`: panels of (dim, PANEL). */
 #include "rowpass.h"
 
 EXPORT int64_t abaca_panels_floats(int64_t n, int64_t dim) { return (n + PANEL - 1) / PANEL * PANEL * dim; }
@@ -14,5 +14,5 @@ EXPORT void abaca_panels(const float *rows, int64_t n, int64_t dim, float *panel
 
 EXPORT void abaca_multiply(const float *left, int64_t rows, int64_t dim, const float *panels, int64_t columns,
                            float *made, int64_t stride, int64_t portable) {
-    abaca_primitives(portable)->multiply(left, rows, dim, panels, columns, made, stride);
+    abaca_primitives(portable)->multiply(left, rows, dim, panels, PANEL * dim, PANEL, columns, made, stride);
 }

@@ -58,8 +58,7 @@ EXPORT int64_t abaca_reaching_words(const Reaching *asked) {
 static void read_window(const Reaching *asked, const float *states, int64_t reach, Bench bench) {
     if (asked->panels) {
         int64_t stride = stride_of(asked);
-        abaca_primitives(asked->portable)
-            ->multiply(states, reach, asked->width, asked->panels, 3 * asked->dim, bench.said, stride);
+        abaca_multiply(states, reach, asked->width, asked->panels, 3 * asked->dim, bench.said, stride, asked->portable);
         abaca_mix(1, reach, asked->dim, asked->width, stride, states, bench.said, asked->bias, bench.read, NULL,
                   asked->portable);
         return;

@@ -72,4 +72,8 @@ void abaca_fill(const Logits *logits, const Loss *loss, int64_t n, float value);
 /* How many floats the panels of n rows of `dim` values take. */
 EXPORT int64_t abaca_panels_floats(int64_t n, int64_t dim);
 
+/* Rows (rows, dim) times those of a matrix that stands in panels; a row of `made` has room for whole panels. */
+EXPORT void abaca_multiply(const float *left, int64_t rows, int64_t dim, const float *panels, int64_t columns,
+                           float *made, int64_t stride, int64_t portable);
+
 #endif
