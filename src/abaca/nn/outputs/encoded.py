@@ -1,17 +1,47 @@
 """What an output layer reads: the encoder's states and where to predict."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def pick(per_position: Tensor, positions: Tensor) -> Tensor:
     """What stands at some positions (B, …) of (B, L, …); at the first for a negative one."""
+    rows = per_position.flatten(0, 1).index_select(0, _places(per_position, positions))
+    return rows.view(*positions.shape, *per_position.shape[2:])
+
+
+def pick_beside(per_position: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """All of (B, L, W), and what stands at some positions (B, T); what both teach meets in one gradient."""
+    if not torch.is_grad_enabled():
+        return per_position, pick(per_position, positions)
+    return _Beside.apply(per_position, positions)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _places(per_position: Tensor, positions: Tensor) -> Tensor:
+    """Where positions are among the rows of all windows."""
     batch, length = per_position.shape[:2]
     first = torch.arange(0, batch * length, length, device=positions.device).view(-1, *[1] * (positions.dim() - 1))
-    places = (positions.clamp_min(0) + first).flatten()
-    return per_position.flatten(0, 1).index_select(0, places).view(*positions.shape, *per_position.shape[2:])
+    return (positions.clamp_min(0) + first).flatten()
+
+
+class _Beside(torch.autograd.Function):
+    """The gradients of the picked rows are added to those of all rows, in place."""
+
+    @staticmethod
+    def forward(ctx: Any, per_position: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(positions)
+        return per_position.view_as(per_position), pick(per_position, positions)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, picked: Tensor) -> tuple[Tensor, None]:
+        (positions,) = ctx.saved_tensors
+        grad = grad.contiguous()
+        grad.view(-1, grad.shape[2]).index_add_(0, _places(grad, positions), picked.reshape(-1, grad.shape[2]))
+        return grad, None
 
 
 class Encoded(NamedTuple):

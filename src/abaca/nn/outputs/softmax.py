@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from abaca.nn.logits import Level, Logits, Overrides, cross_entropy
 from abaca.nn.outputs.copies import Pointer, Windows, history_logits
-from abaca.nn.outputs.encoded import Encoded
+from abaca.nn.outputs.encoded import Encoded, pick_beside
 from abaca.nn.outputs.mix import LastState, Mi
 from abaca.nn.outputs.project import project
 from abaca.nn.outputs.spec import OutputSpec
@@ -65,8 +65,7 @@ class Softmax(nn.Module):
         """Queries of all positions (B, L, Q) where the pointer reads them, and where a prediction is made (B, T, Q)."""
         if self.copy is None or self.copy.f_P is None:
             return None, self.mix.at(encoded.states, encoded.positions)
-        q = self.mix(encoded.states)
-        return q, encoded.at_positions(q)
+        return pick_beside(self.mix(encoded.states), encoded.positions)
 
     def _project(self, encoded: Encoded, at: Tensor, readers: Sequence[nn.Linear]) -> "Projected":
         """What f_V, f_R and the readers of the history make of the queries."""
