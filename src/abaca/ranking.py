@@ -17,7 +17,7 @@ from abaca.types import PAD
 BATCH = 256
 """Histories that go through the encoder together."""
 
-POSITIONS = 25_600
+POSITIONS = 51_200
 """Positions of the windows that are ranked together where only ranks are asked for: fewer answers, larger batches."""
 
 
@@ -92,7 +92,7 @@ class ModelRanker:
         """
         begin, catalogue = sequences.offsets[users], self.model.catalogue
         some = np.flatnonzero(begin < positions)
-        flat, size = np.asarray(sequences.items), max(BATCH // 8, min(2 * BATCH, POSITIONS // self.window))
+        flat, size = np.asarray(sequences.items), max(BATCH // 8, min(4 * BATCH, POSITIONS // self.window))
         for numbers, items, last in stretch_batches(flat, begin[some], positions[some], self.window, size):
             if items.max() < catalogue:
                 yield some[numbers], items, last

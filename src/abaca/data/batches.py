@@ -131,7 +131,12 @@ def stretch_batches(
     order = np.argsort(lengths, kind="stable")
     for start in range(0, len(order), size):
         numbers = order[start : start + size]
-        steps = np.arange(int(lengths[numbers].max(initial=1)))
+        longest = max(1, int(lengths[numbers[-1]]))
+        if lengths[numbers[0]] == longest:  # so are all of them
+            rows = np.lib.stride_tricks.sliding_window_view(items, longest)[end[numbers] - longest]
+            yield numbers, rows.astype(np.int64), lengths[numbers, None] - 1
+            continue
+        steps = np.arange(longest)
         inside = steps < lengths[numbers, None]  # (B, L)
         places = np.where(inside, (end - lengths)[numbers, None] + steps, 0)
         yield numbers, np.where(inside, items[places], PAD).astype(np.int64), lengths[numbers, None] - 1

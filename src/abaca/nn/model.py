@@ -14,6 +14,9 @@ from abaca.nn.encoders import ENCODERS, Encoder, GRU4Rec
 from abaca.nn.logits import Scores
 from abaca.nn.outputs import Encoded, Output, OutputSpec, make_output
 
+TOGETHER = 512
+"""Windows that go through the encoder together where many are ranked: what it makes of more leaves the cache."""
+
 
 class _Read(torch.autograd.Function):
     """Rows of the item table, and the table itself for the loss. Their gradients meet in one tensor, in place."""
@@ -70,7 +73,8 @@ class Model(nn.Module):
     @torch.no_grad()
     def ranks(self, items: Tensor, positions: Tensor, targets: Tensor, most: int) -> Tensor:
         """Ranks of the targets (B,) that follow windows (B, L) at positions (B, 1); V + 1 beyond `most`."""
-        return shortlist.ranks(self.output, self.encode(items, positions), targets, most)
+        parts = zip(torch.split(items, TOGETHER), torch.split(positions, TOGETHER), strict=True)
+        return shortlist.ranks(self.output, Encoded.joined([self.encode(*part) for part in parts]), targets, most)
 
 
 def check_memory(encoder: str, output: str, catalogue: int, **options: Any) -> None:

@@ -378,7 +378,7 @@ AVX2 static void gelu(const float *values, int64_t n, float *made, float *slope)
 }
 
 #define ROWS 6  /* as many as leave registers for what they are multiplied by */
-#define NEAR 48 /* rows that stay in the first cache */
+#define NEAR 60 /* rows that stay near */
 
 /* `count` rows times a panel: their sums stay in registers. */
 INLINE void multiply_rows(const float *left, int64_t dim, const float *panel, int64_t step, float *made, int64_t stride,
@@ -409,6 +409,9 @@ AVX2 static void multiply(const float *left, int64_t rows, int64_t dim, const fl
             int64_t r = first;
             for (; r + ROWS <= last; r += ROWS) {
                 multiply_rows(left + r * dim, dim, panel, step, made + r * stride + column, stride, ROWS);
+            }
+            for (; r + 4 <= last; r += 4) {
+                multiply_rows(left + r * dim, dim, panel, step, made + r * stride + column, stride, 4);
             }
             for (; r + 2 <= last; r += 2) {
                 multiply_rows(left + r * dim, dim, panel, step, made + r * stride + column, stride, 2);

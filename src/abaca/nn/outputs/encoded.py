@@ -1,5 +1,6 @@
 """What an output layer reads: the encoder's states and where to predict."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -52,6 +53,16 @@ class Encoded(NamedTuple):
     items: Tensor  # (B, L), negative where there is no item
     positions: Tensor  # (B, T) where to predict: the last position that may be seen; negative for none
     table: Tensor  # (V, D)
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Encoded]") -> "Encoded":
+        """Several batches of windows of one length as one."""
+        if len(parts) == 1:
+            return parts[0]
+        states, embedded, items, positions = (
+            torch.cat(column) for column in zip(*(part[:-1] for part in parts), strict=True)
+        )
+        return cls(states, embedded, items, positions, parts[0].table)
 
     @property
     def wanted(self) -> Tensor:
