@@ -57,7 +57,7 @@ def with_cold(tmp_path_factory: pytest.TempPathFactory) -> Sequences:
 def test_ranks_up_to_a_cutoff(
     output: str, split: str, log: str, cutoff: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("abaca.ranking.POSITIONS", 7 * 32)
+    monkeypatch.setattr("abaca.ranking.MOST_TOGETHER", 32)
     sequences = request.getfixturevalue(log)
     catalogue = sequences.catalogue.size
     ranker = ModelRanker(model_of(output, catalogue), window=7)

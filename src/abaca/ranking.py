@@ -17,8 +17,9 @@ from abaca.types import PAD
 BATCH = 256
 """Histories that go through the encoder together."""
 
-POSITIONS = 51_200
-"""Positions of the windows that are ranked together where only ranks are asked for: fewer answers, larger batches."""
+MOST_TOGETHER = 2048
+MOST_FLOATS = 20_000_000
+"""Windows that are ranked together where only ranks are asked for, at most, and what their states may hold: 80 MB."""
 
 
 Search = Callable[[Scores, Question], Answer]
@@ -92,7 +93,8 @@ class ModelRanker:
         """
         begin, catalogue = sequences.offsets[users], self.model.catalogue
         some = np.flatnonzero(begin < positions)
-        flat, size = np.asarray(sequences.items), max(BATCH // 8, min(4 * BATCH, POSITIONS // self.window))
+        width = self.model.items.embedding_dim * (1 + self.model.encoder.layers)  # what is held of a position
+        flat, size = np.asarray(sequences.items), min(MOST_TOGETHER, max(1, MOST_FLOATS // (self.window * width)))
         for numbers, items, last in stretch_batches(flat, begin[some], positions[some], self.window, size):
             if items.max() < catalogue:
                 yield some[numbers], items, last

@@ -31,7 +31,12 @@ class Recalled:
     """A model whose encoder has answered before: its states are read from memory, batch after batch."""
 
     def __init__(self, model: Model, encoded: Sequence[Encoded]) -> None:
-        self.items, self.output, self.catalogue = model.items, model.output, model.catalogue
+        self.items, self.output, self.catalogue, self.encoder = (
+            model.items,
+            model.output,
+            model.catalogue,
+            model.encoder,
+        )
         self.encoded = iter(encoded)
 
     def eval(self) -> None:

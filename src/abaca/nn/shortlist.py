@@ -53,7 +53,7 @@ def reaching(output: Softmax, encoded: Encoded, at: Tensor, windows: Tensor, log
 
     `at` are the queries of the last positions of all windows (B, 1, Q).
     """
-    if can_read(encoded.states, encoded.embedded, logits) and native.mode() == "avx2":
+    if can_read(encoded.states, encoded.table, logits) and native.mode() == "avx2":
         return _reaching(output, encoded, at.squeeze(1)[windows], windows, logits)
     ids, values = output.history(encoded.take(windows))
     return (~(values.squeeze(1) < logits[:, None]) & (ids < encoded.table.shape[0])).sum(dim=1)
@@ -62,16 +62,15 @@ def reaching(output: Softmax, encoded: Encoded, at: Tensor, windows: Tensor, log
 def _reaching(output: Softmax, encoded: Encoded, at: Tensor, windows: Tensor, logits: Tensor) -> Tensor:
     """The native form: one window after another, read where it lies. Queries (n, Q)."""
     assert output.copy is not None
-    items, positions, states, embedded = (
-        part.contiguous() for part in (encoded.items.long(), encoded.positions.long(), *encoded[:2])
-    )
+    items, positions = encoded.items.long().contiguous(), encoded.positions.long().contiguous()
+    states, table = encoded.states.contiguous(), encoded.table.contiguous()
     copying, *pointed = project(output.copy.readers, at)
     _, pointing, offset = output.copy.pointer(at, pointed[0]) if pointed else (None, None, None)
     panels = bias = None
     if pointed and isinstance(output.mix, Mi):
         panels, bias = panels_of(output.mix.turned), output.mix.linear.bias
-    kept = items, positions, states, embedded, panels, bias, windows, copying, pointing, offset, logits
-    sizes = items.shape[1], embedded.shape[2], states[0, 0].numel(), at.shape[1] if pointed else 0
+    kept = items, positions, states, table, panels, bias, windows, copying, pointing, offset, logits
+    sizes = items.shape[1], table.shape[1], states[0, 0].numel(), at.shape[1] if pointed else 0
     struct = native.ReachingStruct(*sizes, *(None if part is None else part.data_ptr() for part in kept), False)
     found = torch.empty_like(windows)
 

@@ -143,7 +143,7 @@ class ReachingStruct(ctypes.Structure):
         ("items", c_void_p),
         ("positions", c_void_p),
         ("states", c_void_p),
-        ("embedded", c_void_p),
+        ("table", c_void_p),
         ("panels", c_void_p),
         ("bias", c_void_p),
         ("windows", c_void_p),

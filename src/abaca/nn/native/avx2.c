@@ -406,12 +406,13 @@ AVX2 static void multiply(const float *left, int64_t rows, int64_t dim, const fl
         int64_t last = first + NEAR < rows ? first + NEAR : rows;
         for (int64_t column = 0; column < columns; column += PANEL) {
             const float *panel = right + column / PANEL * apart;
-            int64_t r = first;
+            int64_t r = first, shorter = (ROWS - (last - first) % ROWS) % ROWS;
+            if (shorter * (ROWS - 1) > last - first) shorter = 0;
+            for (; shorter > 0; shorter--, r += ROWS - 1) { /* so that no few rows are left */
+                multiply_rows(left + r * dim, dim, panel, step, made + r * stride + column, stride, ROWS - 1);
+            }
             for (; r + ROWS <= last; r += ROWS) {
                 multiply_rows(left + r * dim, dim, panel, step, made + r * stride + column, stride, ROWS);
-            }
-            for (; r + 4 <= last; r += 4) {
-                multiply_rows(left + r * dim, dim, panel, step, made + r * stride + column, stride, 4);
             }
             for (; r + 2 <= last; r += 2) {
                 multiply_rows(left + r * dim, dim, panel, step, made + r * stride + column, stride, 2);

@@ -180,16 +180,17 @@ EXPORT void abaca_answer_rows(const Logits *logits, const Question *question, in
     }
 }
 
-/* Whether at least `most` items are sure to stand before a target: enough base logits are higher that even if the levels
- * and the history took every one they can, so many are left. No search is needed then. */
+/* Whether at least `most` items are sure to stand before a target: enough base logits outside the history are higher that
+ * even if the levels took every one they can, so many are left. No search is needed then. */
 static int beaten(const Logits *logits, const Primitives *simd, int64_t n, const float *row, int64_t target,
                   int64_t most) {
     int64_t reach;
     const int64_t *ids = abaca_history(logits, n, &reach);
+    int64_t taken = abaca_sum_k(logits);
     for (int64_t j = 0; j < reach; j++) {
         if (ids[j] == target) return 0;
+        taken += ids[j] < logits->catalogue && row[ids[j]] > row[target]; /* too often where an item stands twice */
     }
-    int64_t taken = abaca_sum_k(logits) + reach;
     return simd->count(row, logits->catalogue, abaca_above(row[target])) >= most + taken;
 }
 

@@ -15,7 +15,7 @@ typedef struct {
     const int64_t *items;     /* (B, L) negative where there is none */
     const int64_t *positions; /* (B,) the last item of a window */
     const float *states;      /* (B, L, M D) */
-    const float *embedded;    /* (B, L, D) */
+    const float *table;       /* (V, D) */
     const float *panels;      /* Mi's weights, (3 D, M D) as panels; null without Mi */
     const float *bias;        /* (D) */
     const int64_t *windows;   /* (n) the windows that are asked about */
@@ -31,6 +31,7 @@ typedef struct {
     int64_t *ids;   /* (L) */
     float *said;    /* (L, 3 D) in whole panels */
     float *read;    /* (L, Q) */
+    float *copied;  /* (L, D) the items' rows of the table */
     float *values;  /* (L) */
     float *scratch; /* (2 L) */
     int32_t *home;  /* (L) */
@@ -43,7 +44,8 @@ static Bench carve(const Reaching *asked, int64_t *memory) {
     bench.ids = memory;
     bench.said = (float *)(bench.ids + asked->length);
     bench.read = bench.said + asked->length * stride_of(asked);
-    bench.values = bench.read + asked->length * asked->wide;
+    bench.copied = bench.read + asked->length * asked->wide;
+    bench.values = bench.copied + asked->length * asked->dim;
     bench.scratch = bench.values + asked->length;
     bench.home = (int32_t *)(bench.scratch + 2 * asked->length);
     return bench;
@@ -51,7 +53,7 @@ static Bench carve(const Reaching *asked, int64_t *memory) {
 
 /* How many 8-byte words of memory a worker needs. */
 EXPORT int64_t abaca_reaching_words(const Reaching *asked) {
-    return asked->length * (7 + stride_of(asked) + asked->wide) / 2 + asked->length;
+    return asked->length * (7 + stride_of(asked) + asked->wide + asked->dim) / 2 + asked->length;
 }
 
 /* What the pointer reads of the first `reach` positions of a window. */
@@ -74,11 +76,15 @@ EXPORT void abaca_reaching(const Reaching *asked, int64_t first, int64_t count, 
     Bench bench = carve(asked, memory);
     for (int64_t i = first; i < first + count; i++) {
         int64_t window = asked->windows[i], place = window * asked->length, reach = asked->positions[window] + 1;
+        for (int64_t j = 0; j < reach; j++) {
+            memcpy(bench.copied + j * asked->dim, asked->table + asked->items[place + j] * asked->dim,
+                   sizeof(float) * (size_t)asked->dim);
+        }
         if (asked->wide) read_window(asked, asked->states + place * asked->width, reach, bench);
         Copies copies = {
             .length = reach, .asked = 1, .dim = asked->dim, .wide = asked->wide,
             .items = asked->items + place, .positions = asked->positions + window,
-            .embedded = asked->embedded + place * asked->dim, .copying = asked->copying + i * asked->dim,
+            .embedded = bench.copied, .copying = asked->copying + i * asked->dim,
             .read = bench.read, .pointing = asked->pointing + i * asked->wide, .offset = asked->offset + i,
             .home = bench.home, .portable = asked->portable,
         };
