@@ -17,9 +17,9 @@ from abaca.types import PAD
 BATCH = 256
 """Histories that go through the encoder together."""
 
-MOST_TOGETHER = 2048
-MOST_FLOATS = 20_000_000
-"""Windows that are ranked together where only ranks are asked for, at most, and what their states may hold: 80 MB."""
+MOST_TOGETHER = 1024
+MOST_FLOATS = 10_000_000
+"""Windows that are ranked together where only ranks are asked for, at most, and what their states may hold: 40 MB."""
 
 
 Search = Callable[[Scores, Question], Answer]
