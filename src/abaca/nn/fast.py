@@ -19,7 +19,7 @@ from torch import Tensor
 
 from abaca.nn import itemtiles, native
 from abaca.nn.frame import Frame, Loss, can_read, in_parallel, library, within
-from abaca.nn.product import Product, room
+from abaca.nn.product import MOST_BYTES, Product, room
 
 if TYPE_CHECKING:
     from abaca.nn.logits import Logits, Question
@@ -181,7 +181,7 @@ def answer(logits: "Logits", question: "Question") -> tuple[Tensor, ...]:
         targets.data_ptr(),
         *(ids.data_ptr() for ids in (*lists, *found)),
     )
-    shares = deal(frame.rows, frame.catalogue, torch.get_num_threads(), _Base.tiles(frame, False), RANKED_ROWS)
+    shares = _deal_ranking(frame)
     in_parallel(len(shares), lambda worker: _rank(frame, struct, shares[worker]))
     return found
 
@@ -216,9 +216,15 @@ def rank_targets(logits: "Logits", targets: Tensor, most: int) -> tuple[Tensor, 
             asked = targets.data_ptr(), most, rows.start, len(tile)
             library().abaca_rank_rows(frame.struct, *asked, tile.data_ptr(), tile.stride(0), *places)
 
-    shares = deal(frame.rows, frame.catalogue, torch.get_num_threads(), _Base.tiles(frame, False), RANKED_ROWS)
+    shares = _deal_ranking(frame)
     in_parallel(len(shares), lambda worker: work(shares[worker]))
     return rank, hit
+
+
+def _deal_ranking(frame: Frame) -> list[list[slice]]:
+    """The tiles of a ranking: where torch multiplies, as tall as those of the loss."""
+    tallest = RANKED_ROWS if 4 * frame.table.numel() <= MOST_BYTES else TILE_ROWS
+    return deal(frame.rows, frame.catalogue, torch.get_num_threads(), _Base.tiles(frame, False), tallest)
 
 
 def deal(rows: int, catalogue: int, workers: int, held: int = 1, tallest: int = TILE_ROWS) -> list[list[slice]]:
