@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from abaca.nn import native
+from abaca.nn import fast, native
 from abaca.nn.logits import COPY, Answer, Level, Logits, Overrides, Question, answer, rank_targets
 
 from .cases import CASES, Case, as_leaves, settled
@@ -174,3 +174,58 @@ def test_logits_that_are_no_numbers_miss() -> None:
     assert found.rank[3] == 1004
     assert found.rank.max() == 1004
     assert (found.rank == 1004).sum() == 1
+
+
+MANY = {
+    "base only": Case(rows=300, catalogue=3000, slots=0),
+    "one level": Case(rows=300, catalogue=3000, slots=60, levels=(40,)),
+    "levels": Case(rows=300, catalogue=3000, slots=60, levels=(50, 20, 7)),
+    "three queries": Case(rows=300, catalogue=3000, slots=60, levels=(20,), bases=3),
+}
+
+
+@pytest.mark.parametrize("case", MANY.values(), ids=MANY.keys())
+@pytest.mark.parametrize("threads", [1, 2])
+def test_targets_that_the_first_items_beat_are_not_ranked(
+    case: Case, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(threads)
+    logits = case.logits()
+    logits.table[: case.catalogue // 3] *= 2.0  # most targets are beaten by some of the first items
+    logits = logits.take(settled(logits))
+    rows, none = torch.arange(logits.rows), torch.empty(logits.rows, 0, dtype=torch.long)
+    best = answer(logits, Question(torch.full_like(rows, -1), 40, none, none)).items
+    targets = torch.where(rows % 3 == 0, best[rows, rows % 40], case.targets()[: logits.rows])
+    if case.slots:
+        held = logits.overrides.ids[logits.overrides.owner, 0]
+        targets = torch.where((rows % 7 == 1) & (held < case.catalogue), held, targets)
+    ranked = []
+    rank = fast._rank_targets
+    monkeypatch.setattr(fast, "_rank_targets", lambda *given: ranked.append(len(given[1])) or rank(*given))
+    for most in (1, 10):
+        found = rank_targets(logits, targets, most)
+        expected = rank_targets(as_leaves(logits, torch.float64), targets, most)
+        assert found.rank.tolist() == expected.rank.tolist()
+        torch.testing.assert_close(found.logit.double(), expected.logit, rtol=2e-5, atol=2e-5)
+        assert (found.rank <= most).any()
+    assert 0 < ranked[0] < ranked[1] < logits.rows
+
+
+def test_the_first_items_beat_nobody_by_what_is_not_sure() -> None:
+    """A level lowers the first items below the target; ties, the target and the history do not count twice."""
+    table = torch.linspace(2.0, 1.0, 400)[:, None].repeat(1, 2)  # 16 items are looked at first
+    table[:, 1] = -table[:, 0]
+    zero = torch.zeros(1, dtype=torch.long)
+    nothing = Overrides(torch.empty(1, 0, dtype=torch.long), zero, zero, torch.empty(1, 0))
+    lowered = Logits(torch.tensor([[[1.0, 0.0]]]), table, (Level(30, torch.tensor([[0.0, 1.0]])),), nothing)
+    assert rank_targets(lowered, torch.tensor([30]), 3).rank.tolist() == [1]
+    assert rank_targets(lowered, torch.tensor([34]), 3).rank.tolist() == [401]
+    flat = Logits(torch.ones(1, 1, 1), torch.ones(400, 1), (), nothing)
+    assert rank_targets(flat, torch.tensor([5]), 3).rank.tolist() == [401]
+    steep = Logits(torch.ones(1, 1, 1), torch.arange(400.0, 0.0, -1.0)[:, None], (), nothing)
+    assert rank_targets(steep, torch.arange(1) + 2, 3).rank.tolist() == [3]
+    held = Overrides(torch.tensor([[0, 1, 2]]), zero, torch.tensor([3]), torch.full((1, 3), -1.0))
+    assert rank_targets(steep._replace(overrides=held), torch.tensor([5]), 3).rank.tolist() == [3]
+    assert rank_targets(steep._replace(overrides=held), torch.tensor([1]), 399).rank.tolist() == [401]
+    won = held._replace(ids=torch.tensor([[0, 1, 300]]), values=torch.tensor([[0.5, 0.5, 9000.0]]))
+    assert rank_targets(steep._replace(overrides=won), torch.tensor([300]), 3).rank.tolist() == [1]

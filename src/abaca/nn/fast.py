@@ -19,7 +19,7 @@ from torch import Tensor
 
 from abaca.nn import itemtiles, native
 from abaca.nn.frame import Frame, Loss, can_read, in_parallel, library, within
-from abaca.nn.product import MOST_BYTES, Product, room
+from abaca.nn.product import MOST_BYTES, PANEL, Product, room
 
 if TYPE_CHECKING:
     from abaca.nn.logits import Logits, Question
@@ -34,6 +34,13 @@ TILE_BYTES = 64 << 20
 """What the tiles of a worker hold at most, unless that were fewer rows than `FEWEST_ROWS` in all."""
 
 FEWEST_ROWS = 32
+
+FIRST_ITEMS = 20
+MOST_FIRST = 2048
+"""One in so many items of the catalogue, and no more than that, are looked at first where only ranks are asked for."""
+
+SLACK = 1e-4
+"""By how much of itself a logit may be rounded."""
 
 
 def takes(logits: "Logits") -> bool:
@@ -99,7 +106,7 @@ def _work(frame: Frame, loss: Loss, tiles: Sequence[slice], grad_queries: Tensor
     """One worker's tiles, in order."""
     if not tiles:
         return
-    base = _Base(frame, tiles, loss.wanted)
+    base = _Base(frame, tiles, Product(frame.table, 0), loss.wanted)
     scratch = torch.empty(library().abaca_loss_words(frame.struct, len(base.first)), dtype=torch.int64)
     for rows in tiles:
         tile = base.logits(rows)
@@ -123,11 +130,13 @@ def _work(frame: Frame, loss: Loss, tiles: Sequence[slice], grad_queries: Tensor
 class _Base:
     """The base logits of one tile after another, in the same memory: of several products the highest counts."""
 
-    def __init__(self, frame: Frame, tiles: Sequence[slice], divides: bool) -> None:
-        """For these tiles; `divides` says whether gradients will be asked for."""
-        self.frame, height = frame, tiles[0].stop - tiles[0].start
-        self.product = Product(frame.table, 0 if divides else len(tiles) * height)
-        self.first, *memory = (room(height, frame.catalogue) for _ in range(self.tiles(frame, divides)))
+    def __init__(
+        self, frame: Frame, tiles: Sequence[slice], product: Product, divides: bool = False, columns: int | None = None
+    ) -> None:
+        """For these tiles, all columns or the first; `divides` says whether gradients will be asked for."""
+        self.frame, self.product, height = frame, product, tiles[0].stop - tiles[0].start
+        width = frame.catalogue if columns is None else columns
+        self.first, *memory = (room(height, width) for _ in range(self.tiles(frame, divides)))
         self.other, self.higher = memory[:1], memory[1:]
         """What another query makes; and, to divide a gradient, 1 where a query's product is above all before it."""
 
@@ -181,16 +190,16 @@ def answer(logits: "Logits", question: "Question") -> tuple[Tensor, ...]:
         targets.data_ptr(),
         *(ids.data_ptr() for ids in (*lists, *found)),
     )
-    shares = _deal_ranking(frame)
-    in_parallel(len(shares), lambda worker: _rank(frame, struct, shares[worker]))
+    shares, product = _deal_ranking(frame), Product(frame.table, frame.rows)
+    in_parallel(len(shares), lambda worker: _rank(frame, struct, shares[worker], product))
     return found
 
 
-def _rank(frame: Frame, struct: native.QuestionStruct, tiles: Sequence[slice]) -> None:
+def _rank(frame: Frame, struct: native.QuestionStruct, tiles: Sequence[slice], product: Product) -> None:
     """One worker's tiles of a ranking."""
     if not tiles:
         return
-    base = _Base(frame, tiles, False)
+    base = _Base(frame, tiles, product)
     desk = torch.zeros(library().abaca_answer_bytes(frame.struct, struct), dtype=torch.uint8)
     for rows in tiles:
         tile = base.logits(rows)
@@ -203,12 +212,23 @@ def rank_targets(logits: "Logits", targets: Tensor, most: int) -> tuple[Tensor, 
     """Rank and logit of each row's target: the fields of `TargetRanks`."""
     frame = Frame(logits)
     targets = within(targets, frame.catalogue - 1, "targets").long().contiguous()
+    rank, hit = torch.full_like(targets, frame.catalogue + 1), torch.full((frame.rows,), -torch.inf)
+    product = Product(frame.table, frame.rows)
+    beaten = _beaten(frame, targets, most, product)
+    if bool(beaten.any()):
+        left = (~beaten).nonzero().squeeze(1)
+        rank[left], hit[left] = _rank_targets(Frame(logits.take(left)), targets[left], most, product)
+        return rank, hit
+    return _rank_targets(frame, targets, most, product)
+
+
+def _rank_targets(frame: Frame, targets: Tensor, most: int, product: Product) -> tuple[Tensor, Tensor]:
     rank, hit = torch.empty(frame.rows, dtype=torch.int64), torch.empty(frame.rows)
 
     def work(tiles: Sequence[slice]) -> None:
         if not tiles:
             return
-        base = _Base(frame, tiles, False)
+        base = _Base(frame, tiles, product)
         desk = torch.empty(library().abaca_rank_bytes(frame.struct), dtype=torch.uint8)
         places = desk.data_ptr(), rank.data_ptr(), hit.data_ptr()
         for rows in tiles:
@@ -219,6 +239,35 @@ def rank_targets(logits: "Logits", targets: Tensor, most: int) -> tuple[Tensor, 
     shares = _deal_ranking(frame)
     in_parallel(len(shares), lambda worker: work(shares[worker]))
     return rank, hit
+
+
+def _beaten(frame: Frame, targets: Tensor, most: int, product: Product) -> Tensor:
+    """Which targets `most` of the catalogue's first items, the most frequent ones, are sure to beat (N,).
+
+    Sure: whether or not a level rescores an item, the lowest that can come of it is above the highest that can come of
+    the target. So they fall behind before most of the catalogue is looked at.
+    """
+    beaten = torch.zeros(frame.rows, dtype=torch.bool)
+    columns = min(MOST_FIRST, frame.catalogue // FIRST_ITEMS // PANEL * PANEL)
+    if columns <= most or not frame.rows:
+        return beaten
+    hoped = frame.table[targets]
+    queries = torch.stack([*frame.bases, *frame.levels], dim=1)  # (N, H + R, D)
+    bound = (queries @ hoped.unsqueeze(2)).amax(dim=(1, 2))  # (N,)
+    bound += SLACK * (1 + bound.abs())  # so the target is not among those that reach it
+
+    def work(tiles: Sequence[slice]) -> None:
+        base, other = _Base(frame, tiles, product, columns=columns), room(TILE_ROWS, columns)
+        for rows in tiles:
+            tile = base.logits(rows)
+            for level in frame.levels:
+                torch.minimum(tile, product(level[rows], other[: len(tile)]), out=tile)
+            asked = targets.data_ptr(), bound.data_ptr(), most, rows.start, len(tile), columns
+            library().abaca_beaten_rows(frame.struct, *asked, tile.data_ptr(), tile.stride(0), beaten.data_ptr())
+
+    shares = deal(frame.rows, columns, torch.get_num_threads())
+    in_parallel(len(shares), lambda worker: work(shares[worker]))
+    return beaten
 
 
 def _deal_ranking(frame: Frame) -> list[list[slice]]:

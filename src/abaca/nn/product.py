@@ -21,7 +21,10 @@ FEWEST_ROWS = 32
 
 
 class Product:
-    """left (n, K) → left · matrix^T (n, N), again and again; `rows` is how many there will be in all."""
+    """left (n, K) → left · matrix^T (n, N), again and again; `rows` is how many there will be in all.
+
+    Where there is room for fewer columns, these are made.
+    """
 
     def __init__(self, matrix: Tensor, rows: int) -> None:
         self.matrix = matrix
@@ -33,7 +36,7 @@ class Product:
     def __call__(self, left: Tensor, out: Tensor) -> Tensor:
         """Into `out` (n, N), whose rows lie at least a multiple of `PANEL` floats apart that N fits into."""
         if self.panels is None:
-            return torch.mm(left, self.matrix.T, out=out)
+            return torch.mm(left, self.matrix[: out.shape[1]].T, out=out)
         left = left.contiguous()
         factors = left.data_ptr(), *left.shape, self.panels.data_ptr(), out.shape[1]
         library().abaca_multiply(*factors, out.data_ptr(), out.stride(0), False)

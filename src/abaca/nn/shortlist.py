@@ -8,13 +8,9 @@ window, work on few windows. A target that is itself in the history is ranked in
 import torch
 from torch import Tensor
 
-from abaca.nn import native
-from abaca.nn.frame import can_read, shared_out
 from abaca.nn.logits import rank_targets
 from abaca.nn.outputs import Encoded, Output, Softmax
-from abaca.nn.outputs.mix import Mi
-from abaca.nn.outputs.project import project
-from abaca.nn.product import panels_of
+from abaca.nn.reaching import reaching
 
 
 @torch.no_grad()
@@ -46,36 +42,3 @@ def _outside_first(output: Softmax, encoded: Encoded, targets: Tensor, most: int
         total = rank[near] + reaching(output, encoded, at, near, logit[near])
         rank[near] = total.where(total <= most, catalogue + 1)
     return rank
-
-
-def reaching(output: Softmax, encoded: Encoded, at: Tensor, windows: Tensor, logits: Tensor) -> Tensor:
-    """How many items of some windows' histories (n,) score at least as high as these logits (n,).
-
-    `at` are the queries of the last positions of all windows (B, 1, Q).
-    """
-    if can_read(encoded.states, encoded.table, logits) and native.mode() == "avx2":
-        return _reaching(output, encoded, at.squeeze(1)[windows], windows, logits)
-    ids, values = output.history(encoded.take(windows))
-    return (~(values.squeeze(1) < logits[:, None]) & (ids < encoded.table.shape[0])).sum(dim=1)
-
-
-def _reaching(output: Softmax, encoded: Encoded, at: Tensor, windows: Tensor, logits: Tensor) -> Tensor:
-    """The native form: one window after another, read where it lies. Queries (n, Q)."""
-    assert output.copy is not None
-    items, positions = encoded.items.long().contiguous(), encoded.positions.long().contiguous()
-    states, table = encoded.states.contiguous(), encoded.table.contiguous()
-    copying, *pointed = project(output.copy.readers, at)
-    _, pointing, offset = output.copy.pointer(at, pointed[0]) if pointed else (None, None, None)
-    panels = bias = None
-    if pointed and isinstance(output.mix, Mi):
-        panels, bias = panels_of(output.mix.turned), output.mix.linear.bias
-    kept = items, positions, states, table, panels, bias, windows, copying, pointing, offset, logits
-    sizes = items.shape[1], table.shape[1], states[0, 0].numel(), at.shape[1] if pointed else 0
-    struct = native.ReachingStruct(*sizes, *(None if part is None else part.data_ptr() for part in kept), False)
-    found = torch.empty_like(windows)
-
-    def work(first: int, count: int, memory: Tensor) -> None:
-        native.function("abaca_reaching")(struct, first, count, memory.data_ptr(), found.data_ptr())
-
-    shared_out(len(windows), 2 * native.function("abaca_reaching_words")(struct), work)
-    return found

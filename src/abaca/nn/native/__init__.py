@@ -140,6 +140,7 @@ class ReachingStruct(ctypes.Structure):
         ("dim", c_int64),
         ("width", c_int64),
         ("wide", c_int64),
+        ("parts", c_int64),
         ("items", c_void_p),
         ("positions", c_void_p),
         ("states", c_void_p),
@@ -150,6 +151,7 @@ class ReachingStruct(ctypes.Structure):
         ("copying", c_void_p),
         ("pointing", c_void_p),
         ("offset", c_void_p),
+        ("unheard", c_void_p),
         ("logits", c_void_p),
         ("portable", c_int64),
     )
@@ -171,7 +173,7 @@ class CopiesGradientsStruct(ctypes.Structure):
 _LOSS = [POINTER(LogitsStruct), POINTER(LossStruct)]
 _RUNNING = [*_LOSS, POINTER(RunningStruct)]
 
-ABI = 2
+ABI = 3
 """Counts the changes of `SIGNATURES` and of structures; the library has a function of that name (`rowpass.c`)."""
 
 SIGNATURES = {
@@ -195,6 +197,10 @@ SIGNATURES = {
         None,
         [POINTER(LogitsStruct), c_void_p, *[c_int64] * 3, c_void_p, c_int64, *[c_void_p] * 3],
     ),
+    "abaca_beaten_rows": (
+        None,
+        [POINTER(LogitsStruct), c_void_p, c_void_p, *[c_int64] * 4, c_void_p, c_int64, c_void_p],
+    ),
     "abaca_copies_floats": (c_int64, [POINTER(CopiesStruct)]),
     "abaca_copies": (None, [POINTER(CopiesStruct), *[c_int64] * 3, *[c_void_p] * 3]),
     "abaca_copies_back": (
@@ -205,7 +211,7 @@ SIGNATURES = {
     "abaca_reaching": (None, [POINTER(ReachingStruct), c_int64, c_int64, c_void_p, c_void_p]),
     "abaca_dropout": (None, [c_void_p, c_void_p, c_int64, POINTER(DropoutStruct), c_int64]),
     "abaca_gelu": (None, [*[c_void_p] * 3, c_int64, c_int64]),
-    "abaca_mix": (None, [*[c_int64] * 5, *[c_void_p] * 5, c_int64]),
+    "abaca_mix": (None, [*[c_int64] * 6, *[c_void_p] * 5, c_int64]),
     "abaca_mix_back": (None, [*[c_int64] * 3, *[c_void_p] * 3]),
     "abaca_panels_floats": (c_int64, [c_int64, c_int64]),
     "abaca_panels": (None, [c_void_p, c_int64, c_int64, c_void_p]),

@@ -7,20 +7,21 @@ EXPORT void abaca_gelu(const float *values, float *made, float *slope, int64_t n
     abaca_primitives(portable)->gelu(values, n, made, slope);
 }
 
-EXPORT void abaca_mix(int64_t windows, int64_t length, int64_t dim, int64_t width, int64_t stride, const float *states,
-                      const float *said, const float *bias, float *queries, float *slope, int64_t portable) {
+EXPORT void abaca_mix(int64_t windows, int64_t length, int64_t dim, int64_t parts, int64_t width, int64_t stride,
+                      const float *states, const float *said, const float *bias, float *queries, float *slope,
+                      int64_t portable) {
     const Primitives *simd = abaca_primitives(portable);
     for (int64_t row = 0; row < windows * length; row++) {
         int64_t place = row % length;
-        const float *own = said + row * stride + 2 * dim;
-        float *query = queries + 2 * row * dim, *heard = query + dim;
+        const float *own = said + row * stride + 2 * parts;
+        float *query = queries + row * (dim + parts), *heard = query + dim;
         memcpy(query, states + (row + 1) * width - dim, dim * sizeof *query);
-        for (int64_t i = 0; i < dim; i++) heard[i] = own[i] + bias[i];
+        for (int64_t i = 0; i < parts; i++) heard[i] = own[i] + bias[i];
         for (int64_t back = 1; back <= 2 && back <= place; back++) {
-            const float *other = own - back * (stride + dim);
-            for (int64_t i = 0; i < dim; i++) heard[i] += other[i];
+            const float *other = own - back * (stride + parts);
+            for (int64_t i = 0; i < parts; i++) heard[i] += other[i];
         }
-        simd->gelu(heard, dim, heard, slope ? slope + row * dim : 0);
+        simd->gelu(heard, parts, heard, slope ? slope + row * parts : 0);
     }
 }
 

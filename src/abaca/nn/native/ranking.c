@@ -214,3 +214,21 @@ EXPORT void abaca_rank_rows(const Logits *logits, const int64_t *targets, int64_
         hit[n] = tile[targets[n]];
     }
 }
+
+/* Whether at least `most` of the catalogue's first `columns` items are sure to stand before the targets of rows first …
+ * first + count − 1. `tile` holds the least that can come of each item's logit, `bound` what is above
+ * all that can come of the target's; the history's items may come to anything. */
+EXPORT void abaca_beaten_rows(const Logits *logits, const int64_t *targets, const float *bound, int64_t most,
+                              int64_t first, int64_t count, int64_t columns, float *tile, int64_t stride,
+                              int8_t *beaten) {
+    const Primitives *simd = abaca_primitives(logits->portable);
+    for (int64_t n = first; n < first + count; n++, tile += stride) {
+        int64_t reach, held = 0;
+        const int64_t *ids = abaca_history(logits, n, &reach);
+        for (int64_t j = 0; j < reach; j++) {
+            held |= ids[j] == targets[n];
+            if (ids[j] < columns) tile[ids[j]] = -INFINITY;
+        }
+        beaten[n] = !held && simd->count(tile, columns, bound[n]) >= most;
+    }
+}

@@ -2,6 +2,7 @@
  *
  * Windows are read where they lie, and what is made of one stays in the worker's memory until the next.
  */
+#include <math.h>
 #include <string.h>
 
 #include "copies.h"
@@ -11,17 +12,19 @@ typedef struct {
     int64_t length; /* L */
     int64_t dim;    /* D */
     int64_t width;  /* M D: states of a position */
-    int64_t wide;   /* Q: what the pointer reads of a position, 2 D with Mi, else D; 0 without pointer */
+    int64_t wide;   /* Q: what the pointer reads of a position, D, with Mi D + parts; 0 without pointer */
+    int64_t parts;  /* of what Mi makes, those that are read; 0 without Mi */
     const int64_t *items;     /* (B, L) negative where there is none */
     const int64_t *positions; /* (B,) the last item of a window */
     const float *states;      /* (B, L, M D) */
     const float *table;       /* (V, D) */
-    const float *panels;      /* Mi's weights, (3 D, M D) as panels; null without Mi */
-    const float *bias;        /* (D) */
+    const float *panels;      /* Mi's weights, (3 parts, M D) as panels */
+    const float *bias;        /* (parts) */
     const int64_t *windows;   /* (n) the windows that are asked about */
     const float *copying;     /* (n, D) */
     const float *pointing;    /* (n, Q) */
     const float *offset;      /* (n) */
+    const float *unheard;     /* (n) what the other parts of Mi add at most, by the length of the states; null for nothing */
     const float *logits;      /* (n) the targets' */
     int64_t portable;
 } Reaching;
@@ -29,7 +32,7 @@ typedef struct {
 /* One worker's memory. */
 typedef struct {
     int64_t *ids;   /* (L) */
-    float *said;    /* (L, 3 D) in whole panels */
+    float *said;    /* (L, 3 parts) in whole panels */
     float *read;    /* (L, Q) */
     float *copied;  /* (L, D) the items' rows of the table */
     float *values;  /* (L) */
@@ -37,7 +40,7 @@ typedef struct {
     int32_t *home;  /* (L) */
 } Bench;
 
-static int64_t stride_of(const Reaching *asked) { return abaca_panels_floats(3 * asked->dim, 1); }
+static int64_t stride_of(const Reaching *asked) { return abaca_panels_floats(3 * asked->parts, 1); }
 
 static Bench carve(const Reaching *asked, int64_t *memory) {
     Bench bench;
@@ -58,10 +61,10 @@ EXPORT int64_t abaca_reaching_words(const Reaching *asked) {
 
 /* What the pointer reads of the first `reach` positions of a window. */
 static void read_window(const Reaching *asked, const float *states, int64_t reach, Bench bench) {
-    if (asked->panels) {
-        int64_t stride = stride_of(asked);
-        abaca_multiply(states, reach, asked->width, asked->panels, 3 * asked->dim, bench.said, stride, asked->portable);
-        abaca_mix(1, reach, asked->dim, asked->width, stride, states, bench.said, asked->bias, bench.read, NULL,
+    int64_t stride = stride_of(asked), parts = asked->parts;
+    if (parts) {
+        abaca_multiply(states, reach, asked->width, asked->panels, 3 * parts, bench.said, stride, asked->portable);
+        abaca_mix(1, reach, asked->dim, parts, asked->width, stride, states, bench.said, asked->bias, bench.read, NULL,
                   asked->portable);
         return;
     }
@@ -69,6 +72,37 @@ static void read_window(const Reaching *asked, const float *states, int64_t reac
         memcpy(bench.read + j * asked->dim, states + (j + 1) * asked->width - asked->dim,
                sizeof(float) * (size_t)asked->dim);
     }
+}
+
+/* Ask for the states of the window that comes next: they lie far from those before. */
+static void expect(const float *states, int64_t floats) {
+#if defined(__GNUC__) || defined(__clang__)
+    for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(states + i);
+#else
+    (void)states, (void)floats;
+#endif
+}
+
+static float square_of(const float *values, int64_t n) {
+    float sums[8] = {0}, total = 0;
+    for (int64_t i = 0; i + 8 <= n; i += 8) {
+        for (int u = 0; u < 8; u++) sums[u] += values[i + u] * values[i + u];
+    }
+    for (int64_t i = n & ~(int64_t)7; i < n; i++) total += values[i] * values[i];
+    for (int u = 0; u < 8; u++) total += sums[u];
+    return total;
+}
+
+/* The length of the states of three positions, where they are longest. */
+static float longest_three(const float *states, int64_t width, int64_t reach) {
+    float one = 0, two = 0, most = 0;
+    for (int64_t j = 0; j < reach; j++) {
+        float own = square_of(states + j * width, width), sum = own + one + two;
+        if (sum > most) most = sum;
+        two = one;
+        one = own;
+    }
+    return sqrtf(most);
 }
 
 /* found[i] of the windows first … first + count − 1 of those that are asked about. */
@@ -80,12 +114,21 @@ EXPORT void abaca_reaching(const Reaching *asked, int64_t first, int64_t count, 
             memcpy(bench.copied + j * asked->dim, asked->table + asked->items[place + j] * asked->dim,
                    sizeof(float) * (size_t)asked->dim);
         }
-        if (asked->wide) read_window(asked, asked->states + place * asked->width, reach, bench);
+        const float *states = asked->states + place * asked->width;
+        if (i + 1 < first + count) {
+            int64_t next = asked->windows[i + 1] * asked->length;
+            expect(asked->states + next * asked->width, reach * asked->width);
+        }
+        if (asked->wide) read_window(asked, states, reach, bench);
+        float offset = asked->wide ? asked->offset[i] : 0;
+        if (asked->unheard && asked->unheard[i] != 0) {
+            offset += asked->unheard[i] * longest_three(states, asked->width, reach);
+        }
         Copies copies = {
             .length = reach, .asked = 1, .dim = asked->dim, .wide = asked->wide,
             .items = asked->items + place, .positions = asked->positions + window,
             .embedded = bench.copied, .copying = asked->copying + i * asked->dim,
-            .read = bench.read, .pointing = asked->pointing + i * asked->wide, .offset = asked->offset + i,
+            .read = bench.read, .pointing = asked->pointing + i * asked->wide, .offset = &offset,
             .home = bench.home, .portable = asked->portable,
         };
         abaca_copies(&copies, 0, 1, -1, bench.ids, bench.values, bench.scratch);

@@ -238,7 +238,7 @@ EXPORT void abaca_loss_rows(const Logits *logits, const Loss *loss, int64_t firs
 }
 
 /* 1 where the AVX2 primitives run. */
-EXPORT void abaca_abi_2(void) {}
+EXPORT void abaca_abi_3(void) {}
 
 EXPORT int64_t abaca_uses_avx2(void) { return abaca_primitives(0) != &abaca_portable; }
 

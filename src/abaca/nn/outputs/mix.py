@@ -93,7 +93,7 @@ class _Mix(torch.autograd.Function):
                 product(part.view(-1, width), said[: len(part) * length])
                 heard, made, steep = window_at(start, states, queries, slope)
                 pointers = heard, said.data_ptr(), bias.data_ptr(), made, steep
-                sizes = len(part), length, dim, width, said.stride(0)
+                sizes = len(part), length, dim, dim, width, said.stride(0)
                 native.function("abaca_mix")(*sizes, *pointers, native.mode() == "portable")
 
         shared_out(windows, 0, work)
