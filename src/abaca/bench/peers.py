@@ -54,6 +54,9 @@ WAYS = {
 SAME_THERE = {WHOLE: WHOLE, ALONE: WHOLE, GIVEN: GIVEN, ALONE_GIVEN: GIVEN}
 """What each part of our evaluation is compared with: RecBole's makes the metrics at ten, and nothing else."""
 
+LEARNED_BATCHES = 100
+"""RecBole's batches before its scores are ranked on both sides."""
+
 FAIR, AS_IT_IS = "RecBole", "RecBole with anomaly detection"
 THEIR_METRICS = dict(zip(METRICS, ("ndcg@10", "hit@10", "mrr@10"), strict=True))
 
@@ -168,7 +171,11 @@ class Sides:
         return self.peer.spend("evaluate", model=pair.peer, given_states=part != WHOLE)
 
     def same_scores(self, pair: Pair) -> dict[str, tuple[float, float]]:
-        """Each metric of the test targets by our ranking and by RecBole's, both from RecBole's scores."""
+        """Each metric of the test targets by our ranking and by RecBole's, both from RecBole's scores.
+
+        Its model trains a little before: a fresh one may rank no target among the first, and nothing would be compared.
+        """
+        self.peer.spend("train", model=pair.peer, batches=LEARNED_BATCHES)
         scores, targets, theirs = self.peer.scores(pair.peer)
         nothing = torch.empty(len(targets), 0, dtype=torch.long)
         rank = answer(Given(scores), Question(torch.from_numpy(targets), 10, nothing, nothing)).rank.numpy()
