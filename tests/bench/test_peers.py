@@ -15,7 +15,10 @@ from abaca.bench.measure import Measurement, Spent
 from abaca.bench.peer import Peer, write_atomic
 from abaca.bench.peers import PAIRS, Given, PeersBench, faster
 from abaca.bench.step import Enough
+from abaca.data.log import read_log
+from abaca.data.prepare import prepare
 from abaca.data.sequences import Sequences
+from abaca.data.synthetic import synthetic_log
 from abaca.errors import SpecError
 from abaca.nn.logits import Question, answer
 from abaca.training import Step, TrainingOptions
@@ -110,8 +113,10 @@ def test_training_for_some_time_makes_a_curve(small: Sequences) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHON.name, reason="ABACA_PEER does not name a Python that has RecBole")
-def test_the_race_is_run(small: Sequences) -> None:
-    bench = PeersBench(small.path, PYTHON, models=("GRU4RecCPR",), steps=1, peer_batches=1, peer_batch=32)
+def test_the_race_is_run(tmp_path: Path) -> None:
+    with read_log(synthetic_log("copy-after-repeat", users=60, items=200, length=14, seed=5)) as log:
+        sequences = prepare(log, tmp_path / "sequences")  # RecBole's CPR needs more than a hundred items
+    bench = PeersBench(sequences.path, PYTHON, models=("GRU4RecCPR",), steps=1, peer_batches=1, peer_batch=32)
     contenders = bench.contenders()
     theirs = [run() for name, run in contenders.items() if name.startswith("RecBole")]
     assert [run.targets for run in theirs] == [32, 32, 60, 60]
