@@ -64,7 +64,7 @@ def expected_and_found(model: Model, share: float, far: int = 0) -> tuple[list[i
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("wanted", "parts"), [(1, 16), (16, 16), (17, 32)])
+@pytest.mark.parametrize(("wanted", "parts"), [(0, 16), (1, 16), (16, 16), (17, 32)])
 def test_a_first_look_hears_what_is_wanted(
     wanted: int, parts: int, threads: int, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from abaca.nn import native
+from abaca.nn.fast import SLACK
 from abaca.nn.frame import can_read, shared_out
 from abaca.nn.outputs import Encoded, Softmax
 from abaca.nn.outputs.mix import POSITIONS, Mi
@@ -28,9 +29,6 @@ LEFT_OUT = 0.01
 
 TRIED = 16
 """One in so many windows is tried first: where the first look settles less than half of them, it is left out."""
-
-SLACK = 1e-4
-"""By how much of itself a logit may be rounded."""
 
 
 def reaching(output: Softmax, encoded: Encoded, at: Tensor, windows: Tensor, logits: Tensor) -> Tensor:
@@ -89,7 +87,7 @@ def _two_looks(encoded: Encoded, asked: Asked, mix: Mi) -> Tensor:
         tried = torch.arange(0, len(found), TRIED)
         found[tried] = _count(encoded, rough.of(tried), heard)
         if int((found[tried] > 0).sum()) * 2 <= len(tried):
-            found = _count(encoded, rough, heard)
+            found = _count(encoded, rough, heard)  # those that were tried once more: few
     left = found.nonzero().squeeze(1)
     if len(left):
         every = torch.arange(len(mix.linear.bias))
@@ -105,7 +103,7 @@ def _first_look(asked: Asked, mix: Mi) -> tuple[Asked, Heard] | None:
     state, part = asked.pointing.chunk(2, dim=1)  # what is wanted of a state and of each part of Mi
     much = part.clamp_min(0) * lengths  # (n, D)
     most, order = much.sum(dim=0).sort(descending=True)
-    within = most.cumsum(0) <= (1 - LEFT_OUT) * most.sum()
+    within = most.cumsum(0) < (1 - LEFT_OUT) * most.sum()
     count = -(-(int(within.sum()) + 1) // PANEL) * PANEL
     if count >= len(bias):
         return None
