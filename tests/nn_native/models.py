@@ -6,7 +6,7 @@ from torch import Tensor
 from abaca.nn.model import Model, make_model
 
 COPYING = ("softmax+C", "softmax+C+Mi", "softmax+CP", "softmax+CPR:20", "softmax+CPR:20+Mi", "mos:3+CPR:5,20+Mi")
-ITEMS = 300
+ITEMS = 400
 
 
 def model_of(encoder: str, spec: str, dim: int) -> Model:

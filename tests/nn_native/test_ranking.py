@@ -229,3 +229,19 @@ def test_the_first_items_beat_nobody_by_what_is_not_sure() -> None:
     assert rank_targets(steep._replace(overrides=held), torch.tensor([1]), 399).rank.tolist() == [401]
     won = held._replace(ids=torch.tensor([[0, 1, 300]]), values=torch.tensor([[0.5, 0.5, 9000.0]]))
     assert rank_targets(steep._replace(overrides=won), torch.tensor([300]), 3).rank.tolist() == [1]
+
+
+def test_a_target_does_not_beat_itself() -> None:
+    """Its logit may be beyond all numbers, or the small rest of large products that another order rounds otherwise."""
+    zero, none = torch.zeros(1, dtype=torch.long), torch.empty(1, 0, dtype=torch.long)
+    nothing, target = Overrides(none, zero, zero, torch.empty(1, 0)), torch.tensor([3])
+    table = torch.ones(400, 1)
+    table[3] = 1e20
+    assert rank_targets(Logits(torch.full((1, 1, 1), 1e20), table, (), nothing), target, 1).rank.tolist() == [1]
+    for seed in range(100):
+        generator = torch.Generator().manual_seed(seed)
+        half, other = 300 * torch.randn(32, generator=generator), torch.randn(32, generator=generator)
+        query = torch.cat([half, half])
+        table = -query.sign().repeat(400, 1)
+        table[3] = torch.cat([other, -other])
+        assert rank_targets(Logits(query[None, None], table, (), nothing), target, 1).rank.tolist() == [1]

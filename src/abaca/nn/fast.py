@@ -40,7 +40,7 @@ MOST_FIRST = 2048
 """One in so many items of the catalogue, and no more than that, are looked at first where only ranks are asked for."""
 
 SLACK = 1e-4
-"""By how much of itself a logit may be rounded."""
+"""Bounds leave so much of a logit as room for rounding: near ties are for the full computation to decide."""
 
 
 def takes(logits: "Logits") -> bool:
@@ -254,7 +254,7 @@ def _beaten(frame: Frame, targets: Tensor, most: int, product: Product) -> Tenso
     hoped = frame.table[targets]
     queries = torch.stack([*frame.bases, *frame.levels], dim=1)  # (N, H + R, D)
     bound = (queries @ hoped.unsqueeze(2)).amax(dim=(1, 2))  # (N,)
-    bound += SLACK * (1 + bound.abs())  # so the target is not among those that reach it
+    bound += SLACK * (1 + bound.abs())
 
     def work(tiles: Sequence[slice]) -> None:
         base, other = _Base(frame, tiles, product, columns=columns), room(TILE_ROWS, columns)

@@ -216,8 +216,8 @@ EXPORT void abaca_rank_rows(const Logits *logits, const int64_t *targets, int64_
 }
 
 /* Whether at least `most` of the catalogue's first `columns` items are sure to stand before the targets of rows first …
- * first + count − 1. `tile` holds the least that can come of each item's logit, `bound` what is above
- * all that can come of the target's; the history's items may come to anything. */
+ * first + count − 1. `tile` holds the least that can come of each item's logit, `bound` the most that can come of the
+ * target's; the history's items may come to anything. */
 EXPORT void abaca_beaten_rows(const Logits *logits, const int64_t *targets, const float *bound, int64_t most,
                               int64_t first, int64_t count, int64_t columns, float *tile, int64_t stride,
                               int8_t *beaten) {
@@ -229,6 +229,7 @@ EXPORT void abaca_beaten_rows(const Logits *logits, const int64_t *targets, cons
             held |= ids[j] == targets[n];
             if (ids[j] < columns) tile[ids[j]] = -INFINITY;
         }
+        if (targets[n] < columns) tile[targets[n]] = -INFINITY;
         beaten[n] = !held && simd->count(tile, columns, bound[n]) >= most;
     }
 }

@@ -74,7 +74,7 @@ static void read_window(const Reaching *asked, const float *states, int64_t reac
     }
 }
 
-/* Ask for the states of the window that comes next: they lie far from those before. */
+/* Ask for states of the window that comes next: they lie far from those before. */
 static void expect(const float *states, int64_t floats) {
 #if defined(__GNUC__) || defined(__clang__)
     for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(states + i);

@@ -237,9 +237,9 @@ EXPORT void abaca_loss_rows(const Logits *logits, const Loss *loss, int64_t firs
     if (loss->scale) table_gradients(logits, simd, &picks, grad_table);
 }
 
-/* 1 where the AVX2 primitives run. */
 EXPORT void abaca_abi_3(void) {}
 
+/* 1 where the AVX2 primitives run. */
 EXPORT int64_t abaca_uses_avx2(void) { return abaca_primitives(0) != &abaca_portable; }
 
 /* For tests: the k highest of n values by the way the levels take. groups holds n floats, candidates and places n + 8
