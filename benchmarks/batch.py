@@ -22,11 +22,11 @@ import pyarrow
 import pyarrow.parquet
 import torch
 
-from abaca.checkpoint import Saved, save_model
 from abaca.data.catalogue import Catalogue
 from abaca.data.prepare import PrepareOptions
 from abaca.nn.model import make_model
-from abaca.training import TrainingOptions
+from abaca.training.checkpoint import Saved, save_model
+from abaca.training.trainer import TrainingOptions
 
 OUTPUT = "softmax+CPR:100+Mi"
 

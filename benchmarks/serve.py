@@ -32,12 +32,12 @@ import psutil
 import torch
 
 import abaca
-from abaca.checkpoint import Saved, save_model
 from abaca.data.catalogue import Catalogue
 from abaca.data.prepare import PrepareOptions
 from abaca.nn.model import make_model
 from abaca.study.environment import commit, processor
-from abaca.training import TrainingOptions
+from abaca.training.checkpoint import Saved, save_model
+from abaca.training.trainer import TrainingOptions
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import torch
 
-from abaca.checkpoint import Saved, save_model
 from abaca.data.catalogue import Catalogue
 from abaca.data.prepare import PrepareOptions
 from abaca.nn.model import make_model
 from abaca.recommender import Recommender
-from abaca.training import TrainingOptions
+from abaca.training.checkpoint import Saved, save_model
+from abaca.training.trainer import TrainingOptions
 from abaca.types import Id
 
 WINDOW = 8

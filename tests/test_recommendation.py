@@ -9,9 +9,9 @@ import torch
 
 from abaca.data.catalogue import Catalogue
 from abaca.errors import QueryError
+from abaca.evaluation.ranker import ModelRanker
 from abaca.nn.logits import Question, answer
 from abaca.nn.model import make_model
-from abaca.ranking import ModelRanker
 from abaca.recommendation import Advisor, Policy, Recommendation, Recommendations
 
 ITEMS = 20

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from abaca.data.log import Log, read_log
     from abaca.data.prepare import PrepareOptions, prepare
     from abaca.data.sequences import Sequences
-    from abaca.evaluation import Evaluation, compare, evaluate
+    from abaca.evaluation.evaluate import Evaluation, compare, evaluate
     from abaca.options import TrainingOptions
     from abaca.recommendation import Policy, Recommendation, Recommendations
     from abaca.recommender import Recommender, load
@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 
 # Loaded at first use: reading a log should not wait for torch.
 _HOMES = {
-    "Evaluation": "abaca.evaluation",
+    "Evaluation": "abaca.evaluation.evaluate",
     "Log": "abaca.data.log",
     "Policy": "abaca.recommendation",
     "PrepareOptions": "abaca.data.prepare",
@@ -30,8 +30,8 @@ _HOMES = {
     "Recommender": "abaca.recommender",
     "Sequences": "abaca.data.sequences",
     "TrainingOptions": "abaca.options",
-    "compare": "abaca.evaluation",
-    "evaluate": "abaca.evaluation",
+    "compare": "abaca.evaluation.evaluate",
+    "evaluate": "abaca.evaluation.evaluate",
     "load": "abaca.recommender",
     "prepare": "abaca.data.prepare",
     "read_log": "abaca.data.log",

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from abaca.checkpoint import Saved, put_in_place, write_text
 from abaca.errors import ModelError, SpecError
 from abaca.nn.encoders import GRU4Rec
 from abaca.nn.logits import Logits, Question, answer_tile
 from abaca.nn.model import Model
 from abaca.nn.outputs.encoded import EncodedOnce
 from abaca.nn.outputs.history import Slots
+from abaca.training.checkpoint import Saved, put_in_place, write_text
 
 KIND, FORMAT = "abaca export", 1
 APART = 1 << 30

@@ -9,7 +9,7 @@ from typing import Any
 
 from abaca.data.prepare import PrepareOptions
 from abaca.errors import SpecError
-from abaca.metrics import parse_metric
+from abaca.evaluation.metrics import parse_metric
 from abaca.types import whole_number
 
 DEFAULT_ENCODER = "sasrec"

@@ -10,7 +10,25 @@ from typing import Any
 
 import torch
 
-from abaca.checkpoint import (
+from abaca.data.catalogue import Catalogue
+from abaca.data.folder import check_apart
+from abaca.data.histories import HistorySource
+from abaca.data.log import Log, read_log
+from abaca.data.prepare import PrepareOptions, prepare
+from abaca.data.reading.columns import Columns
+from abaca.data.sequences import Sequences, is_prepared
+from abaca.data.temporary import Temporary
+from abaca.errors import ModelError, SpecError
+from abaca.evaluation.evaluate import Evaluation, evaluate
+from abaca.evaluation.ranker import ModelRanker
+from abaca.nn.device import choose_device
+from abaca.nn.encoders import ENCODERS
+from abaca.nn.model import check_memory, make_model
+from abaca.nn.outputs import OutputSpec
+from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, sort_options
+from abaca.recommendation import Advisor, Policy, Recommendations
+from abaca.search.answer import IndexSearch
+from abaca.training.checkpoint import (
     STATE,
     Saved,
     append_record,
@@ -22,25 +40,7 @@ from abaca.checkpoint import (
     save_model,
     write_record,
 )
-from abaca.data.catalogue import Catalogue
-from abaca.data.columns import Columns
-from abaca.data.folder import check_apart
-from abaca.data.histories import HistorySource
-from abaca.data.log import Log, read_log
-from abaca.data.prepare import PrepareOptions, prepare
-from abaca.data.sequences import Sequences, is_prepared
-from abaca.data.temporary import Temporary
-from abaca.errors import ModelError, SpecError
-from abaca.evaluation import Evaluation, evaluate
-from abaca.nn.device import choose_device
-from abaca.nn.encoders import ENCODERS
-from abaca.nn.model import check_memory, make_model
-from abaca.nn.outputs import OutputSpec
-from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, sort_options
-from abaca.ranking import ModelRanker
-from abaca.recommendation import Advisor, Policy, Recommendations
-from abaca.search.answer import IndexSearch
-from abaca.training import Step, Trainer, Watch
+from abaca.training.trainer import Step, Trainer, Watch
 from abaca.types import Id, Record
 
 UNTRAINED = "this recommender is not trained yet; call fit, or load a saved one with abaca.load"

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from abaca import PrepareOptions, read_log
-from abaca.baselines import SequentialRules
 from abaca.data.prepare import prepare
 from abaca.data.sequences import Sequences
-from abaca.evaluation import evaluate
+from abaca.evaluation.baselines import SequentialRules
+from abaca.evaluation.evaluate import evaluate
 
 HERE = Path(__file__).parent
 

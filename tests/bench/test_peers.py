@@ -21,7 +21,7 @@ from abaca.data.sequences import Sequences
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import SpecError
 from abaca.nn.logits import Question, answer
-from abaca.training import Step, TrainingOptions
+from abaca.training.trainer import Step, TrainingOptions
 
 PYTHON = Path(os.environ.get("ABACA_PEER", ""))
 OPTIONS = TrainingOptions(batch_targets=100, targets=10, overlap=5)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from abaca.cli import app, main
-from data.web import Site, served
+from data.public.web import Site, served
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from abaca.data.log import Log, read_log
-from abaca.data.staging import Part, Staging
+from abaca.data.reading.staging import Part, Staging
 from abaca.errors import LogError
 
 from .samples import (

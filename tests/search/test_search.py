@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from abaca.checkpoint import load_model, weights_of
 from abaca.errors import ModelError, SpecError
 from abaca.nn.logits import Logits
 from abaca.recommender import Recommender
@@ -17,6 +16,7 @@ from abaca.search.answer import IndexSearch
 from abaca.search.index import Index, build, cell_count
 from abaca.search.measure import check, exact_answers, own_histories, recall
 from abaca.search.tune import least, make_index, write_index
+from abaca.training.checkpoint import load_model, weights_of
 from models import WINDOW, untrained
 
 SPECS = ["softmax", "softmax+nodup", "softmax+CP+Mi", "softmax+CPR:4", "softmax+CPR:2,5,9+Mi", "mos:3+CPR:6"]
@@ -235,7 +235,7 @@ def test_a_new_index_replaces_the_old_and_a_new_model_drops_it(indexed: Path) ->
 
 
 def test_a_damaged_index_or_one_of_other_weights_is_refused(indexed: Path, tmp_path: Path) -> None:
-    from abaca.checkpoint import _document_digest
+    from abaca.training.checkpoint import _document_digest
 
     document = json.loads((indexed / "model.json").read_text())
     document["index"]["weights"] = "weights-000000000000.safetensors"

@@ -4,8 +4,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from abaca.baselines import BASELINES
 from abaca.errors import SpecError
+from abaca.evaluation.baselines import BASELINES
 from abaca.study.draw import COLOURS, Sheet, grid_of, look
 
 ROWS = [

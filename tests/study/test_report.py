@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from abaca.baselines import MostRecent, Popularity
 from abaca.data.sequences import Targets
-from abaca.evaluation import Comparison, compare, evaluate
-from abaca.metrics import Estimate
+from abaca.evaluation.baselines import MostRecent, Popularity
+from abaca.evaluation.evaluate import Comparison, compare, evaluate
+from abaca.evaluation.metrics import Estimate
 from abaca.study.cases import make_cases
 from abaca.study.figures import readme_figure
 from abaca.study.groceries import synthetic

@@ -16,7 +16,7 @@ from abaca.study.results import Results
 from abaca.study.runs import Workshop
 from abaca.study.study_report import cases, publish
 from abaca.study.work import Message, Work
-from abaca.training import Watch
+from abaca.training.trainer import Watch
 
 STUDY = """
 outputs = ["softmax", "softmax+C"]

@@ -14,9 +14,9 @@ import pyarrow
 import pyarrow.parquet
 
 from abaca.batch.answers import WRITERS
-from abaca.checkpoint import put_in_place, write_text
 from abaca.data.temporary import locked
 from abaca.errors import QueryError
+from abaca.training.checkpoint import put_in_place, write_text
 
 RUN = "run.json"
 

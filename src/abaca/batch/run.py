@@ -13,12 +13,12 @@ import pyarrow.compute
 
 from abaca.batch.answers import WRITERS, schema_of, table_of
 from abaca.batch.parts import Parts
-from abaca.checkpoint import Saved
 from abaca.data.folder import check_apart
 from abaca.data.histories import Histories, HistorySource
 from abaca.errors import ModelError, QueryError
 from abaca.recommendation import Policy
 from abaca.recommender import Recommender
+from abaca.training.checkpoint import Saved
 from abaca.types import Id
 
 FORMAT = 1

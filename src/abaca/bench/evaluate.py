@@ -11,14 +11,14 @@ from torch import Tensor
 from abaca.bench.measure import Contender, Spent, timed
 from abaca.bench.sizes import paper_sizes
 from abaca.data.sequences import Sequences
-from abaca.evaluation import evaluate
+from abaca.evaluation.evaluate import evaluate
+from abaca.evaluation.ranker import ModelRanker
 from abaca.nn import shortlist
 from abaca.nn.encoders import ENCODERS
 from abaca.nn.logits import Scores
 from abaca.nn.model import Model, make_model
 from abaca.nn.outputs import Encoded
 from abaca.options import TrainingOptions
-from abaca.ranking import ModelRanker
 
 METRICS = ("ndcg@10", "hr@10", "mrr@10")
 WHOLE, GIVEN = "evaluation", "evaluation given states"

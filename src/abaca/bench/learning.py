@@ -15,7 +15,7 @@ from abaca.errors import SpecError
 from abaca.nn.model import make_model
 from abaca.options import TrainingOptions
 from abaca.study.draw import Look, Sheet
-from abaca.training import Step, Trainer, Watch
+from abaca.training.trainer import Step, Trainer, Watch
 from abaca.types import Record
 
 METRIC = METRICS[0]

@@ -9,18 +9,18 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from abaca import metrics
 from abaca.bench.evaluate import ALONE, ALONE_GIVEN, GIVEN, METRICS, WHOLE, Ranking
 from abaca.bench.measure import Contender, Measurement, Spent
 from abaca.bench.peer import Peer, check_runs
 from abaca.bench.sizes import BATCH_TARGETS, DROPOUT, paper_sizes
 from abaca.bench.step import burst
-from abaca.checkpoint import Saved, load_model
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
+from abaca.evaluation import metrics
 from abaca.nn.logits import Question, Tile, answer
 from abaca.nn.model import Model, make_model
 from abaca.options import TrainingOptions
+from abaca.training.checkpoint import Saved, load_model
 
 TRAINING, EVALUATION = "training", "evaluation"
 

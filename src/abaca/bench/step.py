@@ -13,7 +13,7 @@ from abaca.errors import SpecError
 from abaca.nn.encoders import ENCODERS
 from abaca.nn.model import Model, make_model
 from abaca.options import TrainingOptions
-from abaca.training import Step, Trainer, Watch
+from abaca.training.trainer import Step, Trainer, Watch
 
 OUTPUTS = ("softmax", "softmax+Mi", "softmax+CP", "softmax+CPR:100+Mi", "softmax+CPR:20,100,500+Mi")
 REFERENCES = ("softmax", "softmax+Mi")

@@ -3,7 +3,7 @@
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from abaca.cli.show import duration, errors_to
-from abaca.training import Step, Watch
+from abaca.training.trainer import Step, Watch
 from abaca.types import Record
 
 

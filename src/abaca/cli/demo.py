@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from abaca.baselines import BASELINES
 from abaca.cli import show
 from abaca.data.log import read_log
 from abaca.data.prepare import prepare
 from abaca.data.sequences import Sequences
-from abaca.evaluation import Evaluation, compare, evaluate
+from abaca.evaluation.baselines import BASELINES
+from abaca.evaluation.evaluate import Evaluation, compare, evaluate
 from abaca.study.cases import make_cases
 from abaca.study.extra import needs
 from abaca.study.figures import readme_figure
@@ -25,7 +25,7 @@ from abaca.study.report import LEAST, METRIC, Findings, next_commands, report, v
 from abaca.study.statistics import choose_users, repeat_curves
 
 if TYPE_CHECKING:
-    from abaca.ranking import ModelRanker
+    from abaca.evaluation.ranker import ModelRanker
     from abaca.recommender import Recommender
 
 ENCODER = "gru4rec"
@@ -132,8 +132,8 @@ def _train(output: str, settings: dict[str, Any], sequences: Sequences, folder: 
 
 def without_repeats(recommender: "Recommender") -> "ModelRanker":
     """The same weights, ranking with nodup: no item that the encoder sees is recommended."""
+    from abaca.evaluation.ranker import ModelRanker
     from abaca.nn.model import make_model
-    from abaca.ranking import ModelRanker
 
     saved = recommender.saved
     assert saved is not None

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from abaca.baselines import BASELINES
 from abaca.cli import show
 from abaca.cli.columns import Event, Item, Json, OnBadRow, Time, User, is_model, open_data
 from abaca.data.sequences import Sequences
 from abaca.errors import ModelError, SpecError
-from abaca.evaluation import Evaluation, compare, evaluate
+from abaca.evaluation.baselines import BASELINES
+from abaca.evaluation.evaluate import Evaluation, compare, evaluate
 
 if TYPE_CHECKING:
     from abaca.recommender import Recommender

@@ -21,9 +21,9 @@ from rich.table import Table
 
 from abaca.cli import show
 from abaca.cli.columns import Json
-from abaca.data import download
-from abaca.data.fetch import Fetched, fetch
-from abaca.data.sources import Recipe, find_recipe, recipes
+from abaca.data.public import download
+from abaca.data.public.fetch import Fetched, fetch
+from abaca.data.public.sources import Recipe, find_recipe, recipes
 from abaca.errors import SpecError
 
 

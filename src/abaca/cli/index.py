@@ -8,17 +8,17 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from abaca.checkpoint import Saved, set_index, weights_of
 from abaca.cli import show
 from abaca.cli.columns import Json
 from abaca.data.histories import HistorySource
 from abaca.errors import ModelError, QueryError
-from abaca.ranking import ModelRanker
+from abaca.evaluation.ranker import ModelRanker
 from abaca.recommender import load
 from abaca.search.answer import BEST
 from abaca.search.index import Index
 from abaca.search.measure import check
 from abaca.search.tune import QUERIES, check_output, make_index, tuning_histories, write_index
+from abaca.training.checkpoint import Saved, set_index, weights_of
 
 CHECK_SEED = 1
 """An index is checked on other histories than it was tuned on."""

@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from abaca.evaluation import GROUPS, Evaluation, Group
-from abaca.metrics import repeat_share
+from abaca.evaluation.evaluate import GROUPS, Evaluation, Group
+from abaca.evaluation.metrics import repeat_share
 
 if TYPE_CHECKING:
     from abaca.recommendation import Recommendations

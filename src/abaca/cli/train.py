@@ -101,9 +101,9 @@ def command(
 
     import torch
 
-    from abaca.checkpoint import held
     from abaca.cli.bar import Bar
     from abaca.recommender import Recommender
+    from abaca.training.checkpoint import held
 
     if threads:
         torch.set_num_threads(threads)

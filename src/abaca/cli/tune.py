@@ -19,7 +19,7 @@ from abaca.study.extra import needs
 from abaca.study.plan import DataSet
 from abaca.study.runs import Workshop
 from abaca.study.tuning import BEST, METRIC, Search, Tuning, read_space
-from abaca.training import Watch
+from abaca.training.trainer import Watch
 
 
 def command(

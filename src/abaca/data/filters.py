@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from abaca.data.fields import parse_time
 from abaca.data.log import Log
+from abaca.data.reading.values import parse_time
 from abaca.data.store import Store, number, text
 from abaca.errors import SpecError
 

@@ -12,15 +12,15 @@ import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
 
-from abaca.data.columns import recognise
-from abaca.data.fields import IdKind
-from abaca.data.files import LogFile, open_files
 from abaca.data.filters import event_sql, without_consecutive
 from abaca.data.log import Log, OnBadRow, read_log
 from abaca.data.prepare import PrepareOptions
+from abaca.data.reading.columns import recognise
+from abaca.data.reading.formats import LogFile, open_files
+from abaca.data.reading.lines import json_rows
+from abaca.data.reading.values import IdKind
 from abaca.data.sequences import checksum
 from abaca.data.store import text
-from abaca.data.textlines import json_rows
 from abaca.errors import LogError
 from abaca.types import Id
 

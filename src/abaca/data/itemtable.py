@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow
 
 from abaca.data.arrays import Ints
-from abaca.data.columns import candidates, check_once
-from abaca.data.fields import text_sql
-from abaca.data.files import LogFile, open_files
+from abaca.data.reading.columns import candidates, check_once
+from abaca.data.reading.formats import LogFile, open_files
+from abaca.data.reading.tables import is_table, to_arrow
+from abaca.data.reading.values import text_sql
 from abaca.data.store import Store, name, text
-from abaca.data.tables import is_table, to_arrow
 from abaca.errors import LogError
 
 

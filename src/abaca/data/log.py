@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-from abaca.data.columns import Columns, Wanted, choose
-from abaca.data.files import LogFile, open_files
-from abaca.data.staging import Staging
+from abaca.data.reading.columns import Columns, Wanted, choose
+from abaca.data.reading.formats import LogFile, open_files
+from abaca.data.reading.staging import Staging
+from abaca.data.reading.tables import is_table, to_arrow
 from abaca.data.store import Store, room_to_work
-from abaca.data.tables import is_table, to_arrow
 from abaca.errors import LogError, SpecError
 
 OnBadRow = Literal["error", "skip"]

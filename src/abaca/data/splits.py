@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from abaca.data.fields import parse_time, unix_scale
 from abaca.data.log import Log
+from abaca.data.reading.values import parse_time, unix_scale
 from abaca.errors import SpecError
 
 TargetChoice = Literal["last", "first", "all"]

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from abaca.checkpoint import IndexRecord
 from abaca.nn.logits import Answer, Logits, Question, Scores, Tile, answer_tile
 from abaca.search.index import Index
+from abaca.training.checkpoint import IndexRecord
 
 SAMPLE = 4096
 """Items that the normaliser is estimated from."""

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from abaca.checkpoint import IndexRecord
 from abaca.errors import ModelError
+from abaca.training.checkpoint import IndexRecord
 
 KINDS = ("ivf", "hnsw", "flat")
 ITERATIONS = 6

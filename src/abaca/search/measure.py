@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from abaca.data.batches import history_batches
+from abaca.evaluation.ranker import BATCH, ModelRanker
 from abaca.nn.logits import Answer, Logits, Overrides, Question, answer
-from abaca.ranking import BATCH, ModelRanker
 from abaca.search.answer import BEST, IndexSearch
 from abaca.search.index import Index
 

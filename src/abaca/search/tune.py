@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from abaca.checkpoint import Saved, set_index
 from abaca.errors import SpecError
-from abaca.ranking import ModelRanker
+from abaca.evaluation.ranker import ModelRanker
 from abaca.search.answer import IndexSearch
 from abaca.search.index import KINDS, Index, build
 from abaca.search.measure import Exact, exact_answers, own_histories, recall, speed
+from abaca.training.checkpoint import Saved, set_index
 
 QUERIES = 1024
 """Histories that an index is tuned on."""

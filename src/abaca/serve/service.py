@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from abaca.checkpoint import MODEL
 from abaca.errors import ModelError, QueryError
 from abaca.memory import give_back
 from abaca.recommendation import Policy, Recommendations
 from abaca.recommender import Recommender, load
 from abaca.serve.batching import Batcher
 from abaca.serve.finding import Finder
+from abaca.training.checkpoint import MODEL
 from abaca.types import Id
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from abaca.data.sequences import Sequences
-from abaca.evaluation import Evaluation
+from abaca.evaluation.evaluate import Evaluation
 from abaca.study.statistics import Chosen, Kind
 
 MEANING: dict[Kind, str] = {

@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 from abaca.errors import SpecError
-from abaca.metrics import Estimate
+from abaca.evaluation.metrics import Estimate
 from abaca.nn.outputs import OutputSpec
 from abaca.study.extra import needs
 

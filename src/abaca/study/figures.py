@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from abaca.evaluation import Evaluation, Group
-from abaca.metrics import Estimate
+from abaca.evaluation.evaluate import Evaluation, Group
+from abaca.evaluation.metrics import Estimate
 from abaca.study.draw import SOFT, Look, Sheet, error_bars
 from abaca.study.statistics import RepeatCurves
 from abaca.types import Record

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-from abaca.metrics import geometric_mean
+from abaca.evaluation.metrics import geometric_mean
 
 Duplicates = Literal["without", "with", "all"]
 """The paper's groups of data sets: without duplicated items, with them, all twelve."""

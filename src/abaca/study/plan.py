@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from abaca.baselines import BASELINES
 from abaca.data.prepare import PrepareOptions
 from abaca.data.synthetic import RULES
 from abaca.errors import SpecError
+from abaca.evaluation.baselines import BASELINES
 from abaca.nn.encoders import ENCODERS, SASRecOptions
 from abaca.nn.outputs import OutputSpec
 from abaca.options import TrainingOptions, sort_options

@@ -15,7 +15,7 @@ import pyarrow
 from abaca.data.log import Log
 from abaca.data.sequences import Sequences
 from abaca.data.store import Store
-from abaca.metrics import LEVEL, Estimate
+from abaca.evaluation.metrics import LEVEL, Estimate
 
 SHORTEST, LONGEST = 3, 49
 """Lengths of sequences in the paper's figure, the next item included."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from abaca.data.sequences import Sequences
-from abaca.evaluation import GROUPS, Comparison, Evaluation, Group
+from abaca.evaluation.evaluate import GROUPS, Comparison, Evaluation, Group
 from abaca.study import figures
 from abaca.study.cases import MEANING, Case, Pick
 from abaca.study.draw import look

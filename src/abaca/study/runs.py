@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from abaca.baselines import BASELINES
 from abaca.data.log import read_log
 from abaca.data.prepare import prepare
 from abaca.data.sequences import Sequences, is_prepared
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import SequencesError, SpecError
-from abaca.evaluation import Evaluation, evaluate
+from abaca.evaluation.baselines import BASELINES
+from abaca.evaluation.evaluate import Evaluation, evaluate
 from abaca.recommender import Recommender
 from abaca.study.plan import DataSet, Options, RowKey
-from abaca.training import Watch
+from abaca.training.trainer import Watch
 
 FIGURES = ("ndcg@10", "hr@10", "mrr@10")
 CURVE = ("epoch", "loss", *FIGURES, "lr", "seconds", "validation_seconds")

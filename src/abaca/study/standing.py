@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from abaca.errors import SpecError
-from abaca.evaluation import Group
-from abaca.metrics import Estimate
+from abaca.evaluation.evaluate import Group
+from abaca.evaluation.metrics import Estimate
 from abaca.study.plan import RowKey, Study
 from abaca.study.results import Entry, Results
 from abaca.study.runs import Run, digest

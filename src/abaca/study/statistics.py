@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from abaca.data.sequences import Sequences, Targets
-from abaca.metrics import Bools, Floats, Ints
+from abaca.evaluation.metrics import Bools, Floats, Ints
 
 EDGES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Where bins of history lengths begin."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from abaca.metrics import geometric_mean
+from abaca.evaluation.metrics import geometric_mean
 from abaca.study.draw import SOFT, Sheet, each_once, error_bars, grid_of
 from abaca.study.plan import SIZE, Options, RowKey
 from abaca.study.repetition import Repetition, Tally

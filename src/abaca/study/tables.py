@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import NamedTuple, TypeVar
 
-from abaca.evaluation import GROUPS, Group
-from abaca.metrics import Estimate, geometric_mean
+from abaca.evaluation.evaluate import GROUPS, Group
+from abaca.evaluation.metrics import Estimate, geometric_mean
 from abaca.study.paper import PER_SET, citation, dataset_names, paper_results
 from abaca.study.plan import RowKey
 from abaca.study.results import Entry

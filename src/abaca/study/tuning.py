@@ -9,7 +9,6 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from abaca.checkpoint import write_text
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError, TrainingError
 from abaca.recommender import Recommender
@@ -17,7 +16,8 @@ from abaca.study.extra import needs
 from abaca.study.plan import PREPARE, Options, Study
 from abaca.study.runs import FIGURES, check_validation, digest
 from abaca.study.toml import TomlTable, read_toml
-from abaca.training import Watch
+from abaca.training.checkpoint import write_text
+from abaca.training.trainer import Watch
 from abaca.types import Record
 
 METRIC = FIGURES[0]

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from filelock import FileLock, Timeout
 
-from abaca import metrics
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError, TrainingError
-from abaca.evaluation import Evaluation
+from abaca.evaluation import metrics
+from abaca.evaluation.evaluate import Evaluation
 from abaca.study.cases import make_cases
 from abaca.study.datasets import census
 from abaca.study.plan import DataSet, RowKey, Study
@@ -24,7 +24,7 @@ from abaca.study.results import Entry, Results
 from abaca.study.runs import FIGURES, Run, Workshop, baseline, check_validation, failed_values, run_values
 from abaca.study.standing import Standing
 from abaca.study.statistics import choose_users, repeats
-from abaca.training import Step, Watch
+from abaca.training.trainer import Step, Watch
 
 RESULTS, WORKSHOP = "results.jsonl", "work"
 WAIT = 0.5

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abaca import baselines
-from abaca.baselines import (
+from abaca.data.catalogue import Catalogue
+from abaca.data.sequences import Sequences, Targets
+from abaca.evaluation import baselines
+from abaca.evaluation.baselines import (
     BASELINES,
     Baseline,
     MostRecent,
@@ -18,9 +20,7 @@ from abaca.baselines import (
     SequentialRules,
     training_rows,
 )
-from abaca.data.catalogue import Catalogue
-from abaca.data.sequences import Sequences, Targets
-from abaca.evaluation import evaluate, table
+from abaca.evaluation.evaluate import evaluate, table
 
 Rows = Sequence[Sequence[int]]
 

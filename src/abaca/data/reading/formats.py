@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 
-from abaca.data import textlines
+from abaca.data.reading import lines as textlines
 from abaca.data.store import text
 from abaca.errors import LogError
 

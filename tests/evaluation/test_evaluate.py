@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from abaca.baselines import Popularity
 from abaca.data.catalogue import Catalogue
 from abaca.data.log import read_log
 from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.sequences import Sequences, Targets
 from abaca.errors import SequencesError, SpecError
-from abaca.evaluation import Evaluation, Ranked, compare, evaluate, holdings, in_history, known_items, table
+from abaca.evaluation.baselines import Popularity
+from abaca.evaluation.evaluate import Evaluation, Ranked, compare, evaluate, table
+from abaca.evaluation.membership import holdings, in_history, known_items
 
 CATALOGUE = 4  # items 0 … 3; 4 and 5 are cold
 
@@ -265,7 +266,7 @@ def test_in_history_and_known_items() -> None:
 
 
 def test_evaluation_needs_no_torch() -> None:
-    program = "import sys, abaca.evaluation, abaca.baselines; print('torch' in sys.modules)"
+    program = "import sys, abaca.evaluation.evaluate, abaca.evaluation.baselines; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -98,7 +98,7 @@ class Recipe:
 @cache
 def recipes() -> dict[str, Recipe]:
     """All recipes by name, the paper's twelve first."""
-    document = tomllib.loads(files("abaca.data").joinpath("sources.toml").read_text(encoding="utf-8"))
+    document = tomllib.loads(files("abaca.data.public").joinpath("sources.toml").read_text(encoding="utf-8"))
     return {name: _recipe(name, entry) for name, entry in document.items()}
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from abaca.data import download as module
-from abaca.data.download import Expected, download
+from abaca.data.public import download as module
+from abaca.data.public.download import Expected, download
 from abaca.errors import FetchError
-from data.web import Site, served
+from data.public.web import Site, served
 
 BODY = bytes(range(256)) * 2000
 OTHER = BODY[::-1]

@@ -12,10 +12,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from abaca import metrics
 from abaca.data.sequences import Sequences, Targets
 from abaca.errors import SequencesError, SpecError
-from abaca.metrics import Bools, Calibration, Estimate, Floats, Ints
+from abaca.evaluation import metrics
+from abaca.evaluation.membership import in_history, known_items
+from abaca.evaluation.metrics import Bools, Calibration, Estimate, Floats, Ints
 from abaca.types import whole_number
 
 Group = Literal["all", "repeat", "new"]
@@ -23,10 +24,6 @@ GROUPS: tuple[Group, ...] = ("all", "repeat", "new")
 CHUNK = 256
 MOST_CELLS = 1 << 31
 """Items of top lists that an evaluation holds at most: ten gigabytes."""
-CELLS_PER_ITEM = 96
-"""As many cells of a table can be cleared and read in the time that it takes to sort one item of a history."""
-MOST_HELD = 1 << 25
-"""Cells of that table at most: 32 MB."""
 
 
 class Ranked(NamedTuple):
@@ -232,41 +229,6 @@ def _answer(ranker: Ranker, histories: list[np.ndarray], items: Ints, catalogue:
         raise ValueError(f"{ranker.name}: got ranks {rank.min()} to {rank.max()}, expected 1 to {catalogue}")
     seen = in_history(histories, np.column_stack([items, ranked.top]))  # (T, 1 + n)
     return _Answer(rank, seen[:, 0], np.asarray(ranked.top, np.int32), seen[:, 1:], ranked.repeat_probability)
-
-
-def known_items(histories: list[np.ndarray], catalogue: int) -> list[np.ndarray]:
-    """Leave cold items out of histories."""
-    if np.concatenate(histories).max(initial=0) < catalogue:
-        return histories
-    return [np.asarray(history[history < catalogue]) for history in histories]
-
-
-def in_history(histories: list[np.ndarray], items: np.ndarray) -> Bools:
-    """Tell which items (T, m) are in the history of their row; −1 is in none."""
-    base = 1 + max(int(items.max(initial=0)), int(np.concatenate(histories).max(initial=0)))
-    held = holdings(histories, base)
-    if held is not None:
-        return np.asarray(held[np.arange(len(items))[:, None], items] & (items >= 0))
-    known = sorted_keys(histories, base)
-    keys = np.arange(len(items))[:, None] * base + items
-    found = known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] == keys if len(known) else False
-    return np.asarray(found & (items >= 0))
-
-
-def holdings(histories: list[np.ndarray], width: int) -> Bools | None:
-    """Tell which of the items below `width` each history holds (T, width); None where a sort would be cheaper."""
-    lengths = [len(history) for history in histories]
-    if len(histories) * width > min(CELLS_PER_ITEM * sum(lengths), MOST_HELD):
-        return None
-    held = np.zeros((len(histories), width), dtype=bool)
-    held[np.repeat(np.arange(len(histories)), lengths), np.concatenate(histories)] = True
-    return held
-
-
-def sorted_keys(histories: list[np.ndarray], width: int) -> Ints:
-    """Row × width + item of every item, below `width`, of every history, ascending."""
-    rows = np.repeat(np.arange(len(histories)), [len(history) for history in histories])
-    return np.sort(rows * width + np.concatenate(histories))
 
 
 @dataclass(frozen=True)

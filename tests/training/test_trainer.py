@@ -18,7 +18,6 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from abaca.checkpoint import LOCK, RECORD, STATE, claimed, save_state
 from abaca.data.log import read_log
 from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.sequences import Sequences
@@ -27,7 +26,8 @@ from abaca.errors import ModelError, SequencesError, SpecError, TrainingError
 from abaca.nn.model import make_model
 from abaca.options import TrainingOptions
 from abaca.recommender import Recommender
-from abaca.training import Step, Trainer, Watch, swapped
+from abaca.training.checkpoint import LOCK, RECORD, STATE, claimed, save_state
+from abaca.training.trainer import Step, Trainer, Watch, swapped
 from abaca.types import Record
 
 QUICK = TrainingOptions(

@@ -8,9 +8,9 @@ from abaca.data.log import read_log
 from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.sequences import Sequences, Targets
 from abaca.errors import SpecError
-from abaca.evaluation import evaluate
+from abaca.evaluation.evaluate import evaluate
+from abaca.evaluation.ranker import ModelRanker, distinct
 from abaca.nn.model import Model, make_model
-from abaca.ranking import ModelRanker, distinct
 
 OUTPUTS = ("softmax", "softmax+CPR:4+Mi", "softmax+CP+nodup", "mos-mix:2", "repeatnet")
 
@@ -57,7 +57,7 @@ def with_cold(tmp_path_factory: pytest.TempPathFactory) -> Sequences:
 def test_ranks_up_to_a_cutoff(
     output: str, split: str, log: str, cutoff: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("abaca.ranking.MOST_TOGETHER", 32)
+    monkeypatch.setattr("abaca.evaluation.ranker.MOST_TOGETHER", 32)
     sequences = request.getfixturevalue(log)
     catalogue = sequences.catalogue.size
     ranker = ModelRanker(model_of(output, catalogue), window=7)

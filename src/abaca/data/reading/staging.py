@@ -12,8 +12,10 @@ from itertools import islice
 import duckdb
 import pyarrow
 
-from abaca.data.columns import Columns, Wanted, choose, passed_over
-from abaca.data.fields import (
+from abaca.data.reading.columns import Columns, Wanted, choose, passed_over
+from abaca.data.reading.formats import SAMPLE, LogFile
+from abaca.data.reading.lines import Row
+from abaca.data.reading.values import (
     IdKind,
     TimeKind,
     id_kind,
@@ -24,9 +26,7 @@ from abaca.data.fields import (
     time_kind_of,
     time_sql,
 )
-from abaca.data.files import SAMPLE, LogFile
 from abaca.data.store import Store
-from abaca.data.textlines import Row
 from abaca.errors import LogError
 
 BAD = {1: "not a JSON object", 2: "missing user", 3: "missing item", 4: "unreadable time"}

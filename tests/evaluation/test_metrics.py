@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abaca import metrics
-from abaca.metrics import Estimate
+from abaca.evaluation import metrics
+from abaca.evaluation.metrics import Estimate
 
 RANKS = np.array([1, 2, 3, 10, 11])
 

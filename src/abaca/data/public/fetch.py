@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from abaca.data.download import Expected, Progress, download, verify
-from abaca.data.layouts import convert, count, write_titles
-from abaca.data.sources import Origin, Recipe
+from abaca.data.public.download import Expected, Progress, download, verify
+from abaca.data.public.layouts import convert, count, write_titles
+from abaca.data.public.sources import Origin, Recipe
+from abaca.data.public.unpack import unpack
 from abaca.data.temporary import locked
-from abaca.data.unpack import unpack
 from abaca.errors import FetchError
 
 DOWNLOADS = "downloads"

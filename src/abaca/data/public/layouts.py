@@ -15,9 +15,9 @@ import duckdb
 import pyarrow
 import pyarrow.parquet
 
-from abaca.data.columns import Wanted
 from abaca.data.log import read_log
-from abaca.data.sources import Origin
+from abaca.data.public.sources import Origin
+from abaca.data.reading.columns import Wanted
 from abaca.data.store import Store, text
 from abaca.errors import FetchError, LogError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from abaca.data.unpack import unpack
+from abaca.data.public.unpack import unpack
 from abaca.errors import FetchError
 
 LOG = b"1::2::5::3\n" * 1000

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from abaca.checkpoint import load_state, save_state
 from abaca.data.batches import Batch, Epochs
 from abaca.data.sequences import Sequences
 from abaca.errors import SequencesError, TrainingError
+from abaca.evaluation.ranker import ModelRanker
 from abaca.nn.model import Model
 from abaca.options import TrainingOptions
-from abaca.ranking import ModelRanker
+from abaca.training.checkpoint import load_state, save_state
 from abaca.types import Record
 
 log = logging.getLogger(__name__)

@@ -4,8 +4,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from abaca.data.layouts import LINES, PYTHON, TABLES
-from abaca.data.sources import Origin, Recipe, find_recipe, recipes
+from abaca.data.public.layouts import LINES, PYTHON, TABLES
+from abaca.data.public.sources import Origin, Recipe, find_recipe, recipes
 from abaca.errors import SpecError
 from abaca.study.paper import PaperDataset, paper_datasets
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from abaca.data.sequences import Sequences
-from abaca.evaluation import Ranked
-from abaca.metrics import Floats, Ints
+from abaca.evaluation.evaluate import Ranked
+from abaca.evaluation.metrics import Floats, Ints
 from abaca.types import PAD
 
 _ROWS = 256  # histories answered at once

@@ -6,10 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from abaca import metrics
 from abaca.data.batches import Ints, history_batches, stretch_batches
 from abaca.data.sequences import Sequences, Targets
-from abaca.evaluation import Ranked, choose, holdings, known_items, sorted_keys
+from abaca.evaluation import metrics
+from abaca.evaluation.evaluate import Ranked, choose
+from abaca.evaluation.membership import holdings, known_items, sorted_keys
 from abaca.nn.logits import Answer, Question, Scores, answer
 from abaca.nn.model import Model
 from abaca.types import PAD

@@ -15,15 +15,15 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from abaca.data import download
-from abaca.data.fetch import fetch
 from abaca.data.log import read_log
 from abaca.data.prepare import PrepareOptions, prepare
-from abaca.data.sources import Recipe, find_recipe
+from abaca.data.public import download
+from abaca.data.public.fetch import fetch
+from abaca.data.public.sources import Recipe, find_recipe
 from abaca.data.temporary import locked
 from abaca.errors import FetchError
+from data.public.web import Site, served
 from data.samples import histories
-from data.web import Site, served
 
 
 def zip_of(**members: bytes) -> bytes:

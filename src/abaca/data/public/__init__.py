@@ -1,0 +1,1 @@
+"""The paper's public data sets: where they are, and how each becomes a log."""

@@ -1,0 +1,1 @@
+"""Evaluation: rankers, full ranking, metrics and baselines."""

@@ -1,0 +1,1 @@
+"""Training: the loop, a run in a folder, and what is kept on disk."""
