@@ -10,6 +10,7 @@ import torch
 from abaca.data.catalogue import Catalogue
 from abaca.errors import QueryError
 from abaca.evaluation.ranker import ModelRanker
+from abaca.histories import Windows
 from abaca.nn.logits import Question, answer
 from abaca.nn.model import make_model
 from abaca.recommendation import Advisor, Policy, Recommendation, Recommendations
@@ -38,7 +39,7 @@ def probabilities(output: str, history: list[str], window: int = WINDOW) -> dict
     model = advisor(output).ranker.model.eval()
     items = torch.tensor([[IDS.index(id) for id in history][-window:]])
     positions = torch.tensor([[items.shape[1] - 1]])
-    (tile,) = model.scores(items, positions).tiles()
+    (tile,) = model.scores(Windows(items, positions)).tiles()
     return dict(zip(IDS, torch.softmax(tile.logits[0, :-1].double(), 0).tolist(), strict=True))
 
 
@@ -135,7 +136,7 @@ def test_reasons_under_copying() -> None:
 def test_reasons_tell_reranked_items_from_explored_ones() -> None:
     model = advisor("softmax+CPR:4").ranker.model.eval()
     items = torch.tensor([[IDS.index(id) for id in HISTORY]])
-    query = model.output.mix(model.encode(items, torch.tensor([[3]])).states)[0, -1]
+    query = model.output.mix(model.encode(Windows(items, torch.tensor([[3]]))).states)[0, -1]
     base = model.items.weight @ model.output.f_V[0](query)
     expected = {IDS[item] for item in base.topk(4).indices.tolist()} - set(HISTORY)
     answer = ask(HISTORY, "softmax+CPR:4", n=ITEMS)
@@ -316,7 +317,7 @@ def test_asking_twice_gives_the_same() -> None:
     items, positions = np.array([[3, 5, 3, 9]]), np.array([[3]])
     nothing = torch.empty(1, 0, dtype=torch.long)
     question = Question(torch.tensor([4]), 5, nothing, nothing)
-    scores = made.ranker.model.eval().scores(torch.from_numpy(items), torch.from_numpy(positions))
+    scores = made.ranker.model.eval().scores(Windows(torch.from_numpy(items), torch.from_numpy(positions)))
     before = answer(scores, question)
     answer(scores, question._replace(banned=before.items))
     after = answer(scores, question)

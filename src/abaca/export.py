@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from abaca.errors import ModelError, SpecError
+from abaca.histories import Windows
 from abaca.nn.encoders import GRU4Rec
 from abaca.nn.logits import Logits, Question, answer_tile
 from abaca.nn.model import Model
@@ -51,7 +52,7 @@ class Graph(nn.Module):
     def forward(self, histories: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         catalogue = self.model.catalogue
         positions = (histories >= 0).sum(dim=1, keepdim=True) - 1  # (B, 1)
-        encoded = EncodedOnce(*self.model.encode(histories, positions))
+        encoded = EncodedOnce(*self.model.encode(Windows(histories, positions)))
         scores = self.model.output.scores(encoded)
         assert isinstance(scores, Logits)
         question = Question(

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from abaca.histories import Windows
 from abaca.nn.logits import Question, Scores
 from abaca.nn.model import Model, make_model
 
@@ -56,6 +57,10 @@ class Batch(NamedTuple):
     items: Tensor  # (B, L), −1 after the end
     positions: Tensor  # (B, T), −1 for none
     targets: Tensor  # (B, T), −1 for none
+
+    @property
+    def windows(self) -> Windows:
+        return Windows(self.items, self.positions)
 
 
 class Case(NamedTuple):

@@ -120,7 +120,7 @@ def test_whole_models(spec: str) -> None:
     batch = CASES["repeats"].batch
 
     def gradients(model: Model) -> list[Tensor]:
-        loss = model.loss(*batch)
+        loss = model.loss(batch.windows, batch.targets)
         return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True)]
 
     model = redraw(make_model("gru4rec", spec, 14, **SIZES["gru4rec"]).double(), seed=1, scale=1.0)

@@ -19,7 +19,7 @@ TARGETS = torch.tensor([target for _, _, target in ROWS])
 
 
 def scores_of(encoder: str, spec: str) -> Scores:
-    return model_of(encoder, spec).scores(BATCH.items, BATCH.positions)
+    return model_of(encoder, spec).scores(BATCH.windows)
 
 
 def brute_rank(row: Tensor, target: int) -> int:
@@ -66,7 +66,7 @@ def test_mass_of_the_history(encoder: str, spec: str) -> None:
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
     histories = [sorted(set(window[: at + 1])) for window, at, _ in ROWS]
     padded = torch.tensor([history + [V] * (5 - len(history)) for history in histories])
-    found = answer(model.scores(BATCH.items, BATCH.positions), question(len(ROWS), mass_of=padded)).mass
+    found = answer(model.scores(BATCH.windows), question(len(ROWS), mass_of=padded)).mass
     expected = []
     for history, states, _ in formula.rows(weights, encoder, BATCH):
         log_p = formula.log_probabilities(weights, spec, history, states)
@@ -80,7 +80,7 @@ def test_partitions(encoder: str, spec: str) -> None:
     """Every item is said to come from whoever scored it last in the formula."""
     model = model_of(encoder, spec)
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
-    found = answer(model.scores(BATCH.items, BATCH.positions), question(len(ROWS), n=V))
+    found = answer(model.scores(BATCH.windows), question(len(ROWS), n=V))
     rows = formula.rows(weights, encoder, BATCH)
     for (history, states, _), items, codes in zip(rows, found.items.tolist(), found.partitions.tolist(), strict=True):
         expected = formula.partitions_of(weights, spec, history, states)
@@ -118,14 +118,14 @@ def test_tile_size_does_not_matter(encoder: str, spec: str, rows_at_once: int, m
     queries = formula.read(spec).queries
 
     def everything() -> list[Tensor]:
-        loss = model.loss(*BATCH)
+        loss = model.loss(BATCH.windows, BATCH.targets)
         gradients = torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True)
-        found = answer(model.scores(BATCH.items, BATCH.positions), question(len(ROWS), targets=TARGETS))
+        found = answer(model.scores(BATCH.windows), question(len(ROWS), targets=TARGETS))
         return [loss.detach(), *gradients, *found]
 
     whole = everything()
     monkeypatch.setattr("abaca.nn.logits.TILE_ELEMENTS", rows_at_once * V * queries + 1)
-    assert sum(1 for _ in model.scores(BATCH.items, BATCH.positions).tiles()) == -(-len(ROWS) // rows_at_once)
+    assert sum(1 for _ in model.scores(BATCH.windows).tiles()) == -(-len(ROWS) // rows_at_once)
     torch.testing.assert_close(everything(), whole, rtol=1e-10, atol=1e-11)
 
 
@@ -160,14 +160,14 @@ def test_a_constant_score_earns_the_last_rank(encoder: str, spec: str) -> None:
     model = model_of(encoder, spec)
     for weight in model.parameters():
         torch.nn.init.zeros_(weight)
-    found = answer(model.scores(BATCH.items, BATCH.positions), question(len(ROWS), targets=TARGETS))
+    found = answer(model.scores(BATCH.windows), question(len(ROWS), targets=TARGETS))
     assert found.rank.eq(V).all()
 
 
 def test_a_score_that_is_not_a_number_earns_the_last_rank() -> None:
     model = model_of("gru4rec", "softmax")
     torch.nn.init.constant_(model.items.weight, torch.nan)
-    found = answer(model.scores(BATCH.items, BATCH.positions), question(len(ROWS), targets=TARGETS))
+    found = answer(model.scores(BATCH.windows), question(len(ROWS), targets=TARGETS))
     assert found.rank.eq(V).all()
 
 

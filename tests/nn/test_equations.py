@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from . import formula
-from .cases import CASES, ENCODERS, PLAIN_SPECS, SPECS, Case, final_logits, model_of, rows_of
+from .cases import CASES, ENCODERS, PLAIN_SPECS, SPECS, Case, batch_of, final_logits, model_of, rows_of
 
 EXACT = {"rtol": 1e-9, "atol": 1e-10}
 
@@ -23,7 +23,7 @@ def test_loss_and_gradients_are_the_formula(encoder: str, spec: str, case: Case)
     expected = formula.loss(weights, encoder, spec, case.batch)
     expected_gradients = torch.autograd.grad(expected, weights.values(), materialize_grads=True)
 
-    loss = model.loss(*case.batch)
+    loss = model.loss(case.batch.windows, case.batch.targets)
     (0.7 * loss).backward()
 
     torch.testing.assert_close(loss, expected, **EXACT)
@@ -36,7 +36,7 @@ def test_loss_and_gradients_are_the_formula(encoder: str, spec: str, case: Case)
 @each_encoder
 def test_every_weight_takes_part(encoder: str, spec: str) -> None:
     model = model_of(encoder, spec)
-    model.loss(*CASES["repeats"].batch).backward()
+    model.loss(CASES["repeats"].batch.windows, CASES["repeats"].batch.targets).backward()
     idle = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
     assert idle == []
 
@@ -47,7 +47,7 @@ def test_every_weight_takes_part(encoder: str, spec: str) -> None:
 def test_ranked_scores_are_the_formula(encoder: str, spec: str, case: Case) -> None:
     model = model_of(encoder, spec, case.catalogue)
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
-    found = final_logits(model.scores(case.batch.items, case.batch.positions))
+    found = final_logits(model.scores(case.batch.windows))
     for row, (history, states, _) in zip(found, formula.rows(weights, encoder, case.batch), strict=True):
         expected = torch.tensor(formula.ranked_scores(weights, spec, history, states), dtype=torch.float64)
         if formula.read(spec).base == "repeatnet" and expected.isfinite().any():  # scores up to a constant
@@ -62,9 +62,9 @@ def test_scores_and_loss_are_one_model(encoder: str, spec: str) -> None:
     model = model_of(encoder, spec)
     batch = CASES["repeats"].batch
     targets = torch.tensor([target for _, _, target in rows_of(batch)])
-    log_probability = final_logits(model.scores(batch.items, batch.positions)).log_softmax(dim=1)
+    log_probability = final_logits(model.scores(batch.windows)).log_softmax(dim=1)
     expected = -log_probability.gather(1, targets[:, None]).sum()
-    torch.testing.assert_close(model.loss(*batch).detach(), expected, **EXACT)
+    torch.testing.assert_close(model.loss(batch.windows, batch.targets).detach(), expected, **EXACT)
 
 
 @each_encoder
@@ -89,9 +89,9 @@ def test_the_weights_are_telling(encoder: str) -> None:
 def test_one_item_catalogue(spec: str) -> None:
     model = model_of("gru4rec", spec, catalogue=1)
     weights = dict(model.named_parameters())
-    batch = (torch.tensor([[0, 0]]), torch.tensor([[0, 1]]), torch.tensor([[0, 0]]))
+    batch = batch_of([[0, 0]], [[0, 1]], [[0, 0]])
     expected = formula.loss(weights, "gru4rec", spec, batch)
-    torch.testing.assert_close(model.loss(*batch), expected, **EXACT)
+    torch.testing.assert_close(model.loss(batch.windows, batch.targets), expected, **EXACT)
 
 
 @each_plain_spec
@@ -100,7 +100,7 @@ def test_nodup_leaves_training_untouched(encoder: str, spec: str) -> None:
     plain, ranked = model_of(encoder, spec), model_of(encoder, f"{spec}+nodup")
     ranked.load_state_dict(plain.state_dict())
     batch = CASES["repeats"].batch
-    losses = [model.loss(*batch) for model in (plain, ranked)]
+    losses = [model.loss(batch.windows, batch.targets) for model in (plain, ranked)]
     for loss in losses:
         loss.backward()
     assert losses[0].item() == losses[1].item()

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from abaca.errors import SpecError
+from abaca.histories import Windows
 from abaca.nn.logits import answer
 from abaca.nn.model import make_model
 
@@ -106,8 +107,8 @@ def test_sizes_are_the_papers_but_for_a_wider_gru() -> None:
 def test_dropout_is_for_training_only(encoder: str) -> None:
     model = make_model(encoder, "softmax", 14, dim=8, dropout=0.5).double()
     torch.manual_seed(0)
-    drawn = {model.train().loss(*BATCH).item() for _ in range(3)}
-    still = {model.eval().loss(*BATCH).item() for _ in range(3)}
+    drawn = {model.train().loss(BATCH.windows, BATCH.targets).item() for _ in range(3)}
+    still = {model.eval().loss(BATCH.windows, BATCH.targets).item() for _ in range(3)}
     assert len(drawn) == 3
     assert len(still) == 1
 
@@ -115,8 +116,8 @@ def test_dropout_is_for_training_only(encoder: str) -> None:
 def test_attention_dropout_is_for_training_only() -> None:
     model = make_model("sasrec", "softmax", 14, dim=8, dropout=0.0, attention_dropout=0.5).double()
     torch.manual_seed(0)
-    assert len({model.train().loss(*BATCH).item() for _ in range(3)}) == 3
-    assert len({model.eval().loss(*BATCH).item() for _ in range(3)}) == 1
+    assert len({model.train().loss(BATCH.windows, BATCH.targets).item() for _ in range(3)}) == 3
+    assert len({model.eval().loss(BATCH.windows, BATCH.targets).item() for _ in range(3)}) == 1
 
 
 # Refused
@@ -141,7 +142,7 @@ def test_an_unknown_output_is_refused() -> None:
 def test_a_window_longer_than_the_positions_is_refused() -> None:
     model = make_model("sasrec", "softmax", V, dim=4, window=3)
     with pytest.raises(SpecError, match="a window of 4 items is longer than the 3 positions of this sasrec"):
-        model.scores(torch.zeros(1, 4, dtype=torch.long), torch.tensor([[3]]))
+        model.scores(Windows(torch.zeros(1, 4, dtype=torch.long), torch.tensor([[3]])))
 
 
 def test_a_size_that_heads_do_not_divide_is_refused() -> None:
@@ -160,11 +161,13 @@ def test_float32_is_close_to_float64(encoder: str, spec: str, case: Case) -> Non
     fine = model_of(encoder, spec, case.catalogue)
     coarse = make_model(encoder, spec, case.catalogue, **SIZES[encoder]).eval()
     coarse.load_state_dict(fine.state_dict())
-    losses = [model.loss(*case.batch) for model in (fine, coarse)]
+    losses = [model.loss(case.batch.windows, case.batch.targets) for model in (fine, coarse)]
     for loss in losses:
         (0.7 * loss).backward()
     with torch.no_grad():
-        torch.testing.assert_close(coarse.loss(*case.batch), losses[1].detach(), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(
+            coarse.loss(case.batch.windows, case.batch.targets), losses[1].detach(), rtol=1e-6, atol=1e-6
+        )
     assert losses[1].dtype == torch.float32
     torch.testing.assert_close(losses[1].double(), losses[0], rtol=1e-5, atol=1e-5)
     for one, other in zip(fine.parameters(), coarse.parameters(), strict=True):
@@ -176,11 +179,11 @@ def test_float32_is_close_to_float64(encoder: str, spec: str, case: Case) -> Non
 @each_encoder
 def test_extreme_logits_stay_finite(encoder: str, spec: str, dtype: torch.dtype) -> None:
     model = extreme(encoder, spec).to(dtype)
-    loss = model.loss(*BATCH)
+    loss = model.loss(BATCH.windows, BATCH.targets)
     loss.backward()
     assert loss.isfinite()
     assert all(weight.grad.isfinite().all() for weight in model.parameters())
-    found = answer(model.scores(BATCH.items, BATCH.positions), question(len(rows_of(BATCH)), n=14))
+    found = answer(model.scores(BATCH.windows), question(len(rows_of(BATCH)), n=14))
     assert not found.logits.isnan().any()
     assert found.normaliser.isfinite().all()
 
@@ -192,8 +195,8 @@ def test_extreme_logits_follow_the_formula(encoder: str, spec: str) -> None:
     model = extreme(encoder, spec)
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
     expected = formula.loss(weights, encoder, spec, BATCH)
-    torch.testing.assert_close(model.loss(*BATCH).detach(), expected, rtol=1e-9, atol=1e-9)
-    found = final_logits(model.scores(BATCH.items, BATCH.positions)).log_softmax(dim=1)
+    torch.testing.assert_close(model.loss(BATCH.windows, BATCH.targets).detach(), expected, rtol=1e-9, atol=1e-9)
+    found = final_logits(model.scores(BATCH.windows)).log_softmax(dim=1)
     for row, (history, states, _) in zip(found, formula.rows(weights, encoder, BATCH), strict=True):
         scores = torch.tensor(formula.ranked_scores(weights, spec, history, states), dtype=torch.float64)
         torch.testing.assert_close(row, scores.log_softmax(dim=0), rtol=1e-9, atol=1e-8)
@@ -208,8 +211,8 @@ def test_repeatnet_attention_that_underflows_still_has_a_logarithm(target: int) 
     weights = dict(model.named_parameters())
     batch = batch_of([[3, 5, 3, 8]], [[3]], [[target]])
     expected = formula.loss(weights, "gru4rec", "repeatnet", batch)
-    torch.testing.assert_close(model.loss(*batch), expected, rtol=1e-9, atol=1e-9)
-    log_probability = final_logits(model.scores(batch.items, batch.positions)).log_softmax(dim=1)
+    torch.testing.assert_close(model.loss(batch.windows, batch.targets), expected, rtol=1e-9, atol=1e-9)
+    log_probability = final_logits(model.scores(batch.windows)).log_softmax(dim=1)
     torch.testing.assert_close(-log_probability[0, target], expected.detach(), rtol=1e-9, atol=1e-9)
 
 
@@ -227,12 +230,12 @@ def test_the_table_has_the_gradients_of_both_its_uses(output: str) -> None:
     """As a row that the encoder reads, and as a row that is scored: against differences of the loss."""
     batch = CASES["repeats"].batch
     model = model_of("gru4rec", output)
-    gradient = torch.autograd.grad(model.loss(*batch), model.items.weight)[0]
+    gradient = torch.autograd.grad(model.loss(batch.windows, batch.targets), model.items.weight)[0]
     with torch.no_grad():
         for item in (0, 3, 10):
             entry, around = model.items.weight[item, 2:3], []
             for step in (1e-6, -2e-6):
                 entry += step
-                around.append(model.loss(*batch).item())
+                around.append(model.loss(batch.windows, batch.targets).item())
             entry += 1e-6
             assert gradient[item, 2].item() == pytest.approx((around[0] - around[1]) / 2e-6, rel=1e-4, abs=1e-6)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from abaca.histories import Windows
 from abaca.nn import shortlist
 from abaca.nn.logits import answer, rank_targets
 from abaca.nn.outputs.encoded import pick
@@ -23,7 +24,7 @@ def test_ranks_are_those_of_the_full_ranking(encoder: str, spec: str, most: int)
     model = model_of(encoder, spec)
     windows, last = ITEMS.repeat_interleave(V, dim=0), LAST.repeat_interleave(V, dim=0)
     targets = torch.arange(V).repeat(len(ITEMS))
-    full = answer(model.scores(windows, last), question(len(windows), n=0, targets=targets)).rank
+    full = answer(model.scores(Windows(windows, last)), question(len(windows), n=0, targets=targets)).rank
     assert model.ranks(windows, last, targets, most).tolist() == full.where(full <= most, V + 1).tolist()
 
 
@@ -32,7 +33,7 @@ def test_the_history_is_scored_only_where_it_can_matter(monkeypatch: pytest.Monk
     reaching = shortlist.reaching
     monkeypatch.setattr(shortlist, "reaching", lambda *given: asked.extend(given[3].tolist()) or reaching(*given))
     targets = torch.tensor([next(x for x in range(V) if x not in row) for row in ITEMS.tolist()])
-    encoded = model.encode(ITEMS, LAST)
+    encoded = model.encode(Windows(ITEMS, LAST))
     outside = rank_targets(model.output.outside(encoded, model.output.mix.at(encoded.states, LAST)), targets, V).rank
     near = (outside <= 4).nonzero().squeeze(1).tolist()
     assert 0 < len(near) < len(ITEMS)
@@ -42,7 +43,7 @@ def test_the_history_is_scored_only_where_it_can_matter(monkeypatch: pytest.Monk
 
 @each_spec
 def test_ranks_of_targets_and_their_logits(spec: str) -> None:
-    scores = model_of("sasrec", spec).scores(ITEMS, LAST)
+    scores = model_of("sasrec", spec).scores(Windows(ITEMS, LAST))
     targets = torch.tensor([11, 3, 5, 7, 0])
     found, logits = rank_targets(scores, targets, 6), final_logits(scores)
     for row, target in enumerate(targets.tolist()):
@@ -54,7 +55,7 @@ def test_ranks_of_targets_and_their_logits(spec: str) -> None:
 @pytest.mark.parametrize("spec", ["softmax", "softmax+Mi"])
 @each_encoder
 def test_queries_of_some_positions_alone(encoder: str, spec: str) -> None:
-    mix, states = model_of(encoder, spec).output.mix, model_of(encoder, spec).encode(ITEMS, LAST).states
+    mix, states = model_of(encoder, spec).output.mix, model_of(encoder, spec).encode(Windows(ITEMS, LAST)).states
     positions = torch.tensor([[0, 6, 1], [3, -1, 0], [2, 1, 4], [0, 0, -1], [5, 4, 3]])
     with torch.no_grad():
         alone = mix.at(states, positions)

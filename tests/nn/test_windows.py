@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from abaca.histories import Windows
+
 from .cases import ENCODERS, SPECS, model_of
 
 each_spec = pytest.mark.parametrize("spec", SPECS)
@@ -14,7 +16,9 @@ TARGETS = [5, 3, 11, 5, 3, 8]  # seen before, still to come, and outside
 
 def loss_at(model: torch.nn.Module, window: list[int], position: int, target: int) -> float:
     """Loss of one prediction."""
-    return float(model.loss(torch.tensor([window]), torch.tensor([[position]]), torch.tensor([[target]])).detach())
+    return float(
+        model.loss(Windows(torch.tensor([window]), torch.tensor([[position]])), torch.tensor([[target]])).detach()
+    )
 
 
 @each_spec
@@ -43,7 +47,7 @@ def test_an_earlier_item_changes_later_losses(encoder: str, spec: str) -> None:
 @each_encoder
 def test_all_positions_equal_one_by_one(encoder: str, spec: str) -> None:
     model = model_of(encoder, spec)
-    together = model.loss(torch.tensor([WINDOW]), torch.arange(len(WINDOW))[None], torch.tensor([TARGETS]))
+    together = model.loss(Windows(torch.tensor([WINDOW]), torch.arange(len(WINDOW))[None]), torch.tensor([TARGETS]))
     one_by_one = [loss_at(model, WINDOW[: at + 1], at, target) for at, target in enumerate(TARGETS)]
     assert together.item() == pytest.approx(sum(one_by_one), rel=1e-11)
 
@@ -73,9 +77,11 @@ def test_extra_padding_does_not_matter(encoder: str, spec: str) -> None:
     torch.testing.assert_close(tight, wide, rtol=1e-10, atol=1e-11)
 
 
-def gradients(model: torch.nn.Module, *batch: torch.Tensor) -> list[torch.Tensor]:
+def gradients(
+    model: torch.nn.Module, items: torch.Tensor, positions: torch.Tensor, targets: torch.Tensor
+) -> list[torch.Tensor]:
     """Loss and all gradients."""
-    loss = model.loss(*batch)
+    loss = model.loss(Windows(items, positions), targets)
     found = torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True)
     return [loss.detach(), *found]
 

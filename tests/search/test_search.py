@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from abaca.errors import ModelError, SpecError
+from abaca.histories import Windows
 from abaca.nn.logits import Logits
 from abaca.recommender import Recommender
 from abaca.search import answer
@@ -271,7 +272,7 @@ def test_without_faiss_the_cure_is_named(indexed: Path, monkeypatch: pytest.Monk
 
 def test_scores_of_targets_are_not_asked_of_an_index(tmp_path: Path) -> None:
     recommender = untrained(tmp_path / "model")
-    scores = recommender.ranker().model.scores(torch.tensor([[1, 2]]), torch.tensor([[1]]))
+    scores = recommender.ranker().model.scores(Windows(torch.tensor([[1, 2]]), torch.tensor([[1]])))
     assert isinstance(scores, Logits)
     search = IndexSearch(build(table_of(recommender), "flat"), recommender.ranker().model.items.weight)
     none = torch.empty(1, 0, dtype=torch.long)

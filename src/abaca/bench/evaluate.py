@@ -13,6 +13,7 @@ from abaca.bench.sizes import paper_sizes
 from abaca.data.sequences import Sequences
 from abaca.evaluation.evaluate import evaluate
 from abaca.evaluation.ranker import ModelRanker
+from abaca.histories import Windows
 from abaca.nn import shortlist
 from abaca.nn.encoders import ENCODERS
 from abaca.nn.logits import Scores
@@ -42,7 +43,7 @@ class Recalled:
     def eval(self) -> None:
         """It never trains."""
 
-    def scores(self, items: Tensor, positions: Tensor) -> Scores:
+    def scores(self, windows: Windows[Tensor]) -> Scores:
         """What ranks items after the windows, which come in the same order as they did before."""
         return self.output.scores(next(self.encoded))
 
@@ -58,14 +59,14 @@ class Recorder(Recalled):
         super().__init__(model, ())
         self.model, self.kept = model.eval(), list[Encoded]()
 
-    def scores(self, items: Tensor, positions: Tensor) -> Scores:
-        return self.output.scores(self._encode(items, positions))
+    def scores(self, windows: Windows[Tensor]) -> Scores:
+        return self.output.scores(self._encode(*windows[:2]))
 
     def ranks(self, items: Tensor, positions: Tensor, targets: Tensor, most: int) -> Tensor:
         return shortlist.ranks(self.output, self._encode(items, positions), targets, most)
 
     def _encode(self, items: Tensor, positions: Tensor) -> Encoded:
-        self.kept.append(self.model.encode(items, positions))
+        self.kept.append(self.model.encode(Windows(items, positions)))
         return self.kept[-1]
 
 

@@ -11,6 +11,7 @@ from abaca.data.sequences import Sequences, Targets
 from abaca.evaluation import metrics
 from abaca.evaluation.evaluate import Ranked, choose
 from abaca.evaluation.membership import holdings, known_items, sorted_keys
+from abaca.histories import Windows
 from abaca.nn.logits import Answer, Question, Scores, answer
 from abaca.nn.model import Model
 from abaca.types import PAD
@@ -118,7 +119,7 @@ class ModelRanker:
         self.model.eval()
         device = self.model.items.weight.device
         windows, at = (torch.from_numpy(part).to(device) for part in (items, positions))
-        found = self.search(self.model.scores(windows, at), question.to(device))
+        found = self.search(self.model.scores(Windows(windows, at)), question.to(device))
         return Answer(*(part.cpu() for part in found))
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from abaca.errors import SpecError
+from abaca.histories import Windows
 from abaca.nn import shortlist
 from abaca.nn.encoders import ENCODERS, Encoder, GRU4Rec
 from abaca.nn.logits import Scores
@@ -47,9 +48,9 @@ class Model(nn.Module):
         """V: how many items it knows."""
         return self.items.num_embeddings
 
-    def encode(self, items: Tensor, positions: Tensor) -> Encoded:
-        """Windows (B, L), oldest first, negative after their end, and where to predict (B, T)."""
-        weight, known = self.items.weight, items.clamp_min(0)
+    def encode(self, windows: Windows[Tensor]) -> Encoded:
+        """Windows (B, L) after the encoder, with where to predict (B, T)."""
+        weight, known = self.items.weight, windows.items.clamp_min(0)
         if torch.is_grad_enabled():
             embedded, table = _Read.apply(weight, known)  # type: ignore[no-untyped-call]  # (B, L, D), (V, D)
         else:
@@ -58,23 +59,25 @@ class Model(nn.Module):
             states = self.encoder.of_rows(table, known)
         else:
             states = self.encoder(embedded)
-        return Encoded(states, embedded, items, positions, table)
+        return Encoded(states, embedded, windows.items, windows.positions, table)
 
-    def loss(self, items: Tensor, positions: Tensor, targets: Tensor) -> Tensor:
-        """Sum of −log P(target) over the positions (B, T) asked for."""
-        encoded = self.encode(items, positions)
+    def loss(self, windows: Windows[Tensor], targets: Tensor) -> Tensor:
+        """Sum of −log P(target) over the targets (B, T) of the positions asked for."""
+        encoded = self.encode(windows)
         return self.output.loss(encoded, encoded.rows(targets))
 
     @torch.no_grad()
-    def scores(self, items: Tensor, positions: Tensor) -> Scores:
+    def scores(self, windows: Windows[Tensor]) -> Scores:
         """What ranks items after each position asked for, row by row."""
-        return self.output.scores(self.encode(items, positions))
+        return self.output.scores(self.encode(windows))
 
     @torch.no_grad()
     def ranks(self, items: Tensor, positions: Tensor, targets: Tensor, most: int) -> Tensor:
         """Ranks of the targets (B,) that follow windows (B, L) at positions (B, 1); V + 1 beyond `most`."""
         parts = zip(torch.split(items, TOGETHER), torch.split(positions, TOGETHER), strict=True)
-        return shortlist.ranks(self.output, Encoded.joined([self.encode(*part) for part in parts]), targets, most)
+        return shortlist.ranks(
+            self.output, Encoded.joined([self.encode(Windows(*part)) for part in parts]), targets, most
+        )
 
 
 def check_memory(encoder: str, output: str, catalogue: int, **options: Any) -> None:

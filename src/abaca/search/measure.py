@@ -11,6 +11,7 @@ from torch import Tensor
 
 from abaca.data.batches import history_batches
 from abaca.evaluation.ranker import BATCH, ModelRanker
+from abaca.histories import Windows
 from abaca.nn.logits import Answer, Logits, Overrides, Question, answer
 from abaca.search.answer import BEST, IndexSearch
 from abaca.search.index import Index
@@ -44,7 +45,7 @@ def asked(ranker: ModelRanker, histories: list[np.ndarray], size: int = BATCH) -
     """The logits after histories, a batch at a time, and the histories' numbers."""
     ranker.model.eval()
     for numbers, items, positions in history_batches(histories, ranker.window, size):
-        scores = ranker.model.scores(torch.from_numpy(items), torch.from_numpy(positions))
+        scores = ranker.model.scores(Windows(torch.from_numpy(items), torch.from_numpy(positions)))
         assert isinstance(scores, Logits), "other scores are served by exact search only"
         yield scores, numbers
 

@@ -16,6 +16,7 @@ from abaca.data.batches import Batch, Epochs
 from abaca.data.sequences import Sequences
 from abaca.errors import SequencesError, TrainingError
 from abaca.evaluation.ranker import ModelRanker
+from abaca.histories import Windows
 from abaca.nn.model import Model
 from abaca.options import TrainingOptions
 from abaca.training.checkpoint import load_state, save_state
@@ -137,7 +138,8 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.options.lr * self._rate()
         self.optimizer.zero_grad()  # before the loss makes new gradients
-        loss = self.model.loss(*(torch.from_numpy(part).to(self.device) for part in batch))
+        items, positions, targets = (torch.from_numpy(part).to(self.device) for part in batch)
+        loss = self.model.loss(Windows(items, positions), targets)
         if not math.isfinite(loss.item()):
             raise TrainingError(
                 f"the loss is {loss.item()} in epoch {self.progress['epoch'] + 1}, step {self.progress['step'] + 1}: "
