@@ -11,10 +11,9 @@ from abaca.evaluation.baselines import MostRecent, Popularity
 from abaca.evaluation.evaluate import Comparison, compare, evaluate
 from abaca.evaluation.metrics import Estimate
 from abaca.study.cases import make_cases
-from abaca.study.figures import readme_figure
+from abaca.study.demo_report import Findings, next_commands, report, trade_off, verdict
 from abaca.study.groceries import synthetic
-from abaca.study.report import Findings, next_commands, report, verdict
-from abaca.study.statistics import choose_users, repeat_curves
+from abaca.study.statistics import choose_users
 from study.samples import sequences_of
 
 BAD = "<script>alert('&\"x')</script>"
@@ -33,12 +32,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     return Findings(
         source=dataclasses.replace(synthetic(10, 20, 8), citation="A <cite> & b"),
         sequences=sequences,
-        curves=repeat_curves(sequences, fewest=1),
         results=results,
         comparisons=[compare(results[1], results[0])],
-        records={"most recent": [{"epoch": 0, "ndcg@10": 0.1}, {"epoch": 1, "ndcg@10": 0.2}]},
         settings={"epochs": "2 < 3"},
         cases=make_cases(sequences, choose_users(sequences, sequences.test, 4), results),
+        choice="Two of < three.",
     )
 
 
@@ -86,11 +84,12 @@ def test_the_page_has_its_sections_figures_and_rows(found: Findings) -> None:
     page = report(found)
     titles = re.findall(r"<h2>(.*?)</h2>", page)
     assert titles[0] == "The data"
-    assert {"The results", "Three users", "How it was trained", "Go on"} <= set(titles)
-    assert page.count("<svg") == 4
-    assert re.findall(r"<tr.*?><th>(.*?)</th>", page)[1:] == ["popularity", "most recent"]
+    assert {"The results", "Examples", "Training", "Next"} <= set(titles)
+    assert page.count("<svg") == 3
+    assert re.findall(r"<tr><th>([^<]+)</th>", page) == ["popularity", "most recent"]
     value = max(result.mean("ndcg@10") for result in found.results)
     assert f"<td><b>{value:.4f}</b>" in page
+    assert "Two of &lt; three." in page
 
 
 def test_cases_by_hand(found: Findings) -> None:
@@ -104,12 +103,13 @@ def test_cases_by_hand(found: Findings) -> None:
     assert (first.name, first.repeat, first.true) == (BAD, True, True)
     assert loyal.ranks["most recent"] == 1
     assert not any(pick.later for picks in loyal.lists.values() for pick in picks)
+    assert cases["explore"].user == "<i>wanders"
     assert not cases["explore"].target.repeat
 
 
 @pytest.mark.parametrize(
     ("low", "high", "said"),
-    [(0.1, 0.3, "a is ahead of b"), (-0.3, -0.1, "a is behind b"), (-0.1, 0.1, "a cannot be told from b")],
+    [(0.1, 0.3, "a is ahead of b"), (-0.3, -0.1, "a is behind b"), (-0.1, 0.1, "a cannot be distinguished from b")],
 )
 def test_a_verdict_claims_no_more_than_its_interval(low: float, high: float, said: str) -> None:
     test = Comparison("a", "b", "ndcg@10", "all", 9, Estimate((low + high) / 2, low, high), 0.0001)
@@ -122,7 +122,7 @@ def test_next_commands_quote_ids(found: Findings) -> None:
 
 
 def test_the_readme_figure_stands_alone(found: Findings) -> None:
-    svg = readme_figure(found.results, "a <title>")
+    svg = trade_off(found.results, "a <title>").svg(alone=True)
     assert svg.startswith("<svg ")
     assert 'xmlns="http://www.w3.org/2000/svg"' in svg
     assert "<style>" in svg
@@ -141,7 +141,3 @@ def test_what_came_after_the_target_is_marked(tmp_path: Path) -> None:
         ("a", False, True),
         ("b", True, False),
     ]
-
-
-def test_findings_name_the_trained_models(found: Findings, tmp_path: Path) -> None:
-    assert [model.name for model in found.models] == ["most recent"]

@@ -1,10 +1,9 @@
 """RecBole's side of the race: a program for an environment of its own, where abaca is not installed.
 
-It reads one JSON object a line and answers each with one line. Every `do` is a function below. RecBole's own trainer,
-data loaders, collector and evaluator do the work.
+It reads one JSON object per line and answers each with one line. Every `do` is a method below. RecBole's own
+trainer, data loaders, collector and evaluator do the work.
 """
 
-import contextlib
 import itertools
 import json
 import os
@@ -23,11 +22,11 @@ SIZES: dict[str, Any] = {
     "MAX_ITEM_LIST_LENGTH": 50, "embedding_size": 64, "hidden_size": 64, "num_layers": 1, "n_layers": 2, "n_heads": 2,
     "inner_size": 256, "attn_dropout_prob": 0.1, "loss_type": "CE",
 }  # fmt: skip
-"""The sizes of the paper, for whichever of them a model has."""
+"""The sizes of the paper."""
 
 
 class Side:
-    """The data once, and the models that were asked for, each with its trainer."""
+    """The data, and each model with its trainer, made at first use."""
 
     def __init__(self) -> None:
         self.settings: dict[str, Any] = {}
@@ -62,18 +61,17 @@ class Side:
         return self.made[model]
 
     def train(self, model: str, batches: int, anomaly: bool = False) -> dict[str, Any]:
-        """The next batches of its training, with autograd's anomaly detection on (as RecBole leaves it) or off."""
+        """Train the next batches, with autograd's anomaly detection on (as RecBole leaves it) or off."""
         trainer = self.trainer(model)
         torch.autograd.set_detect_anomaly(anomaly)
         loader = self.loaders.setdefault(model, _endless(self.train_data))
-        first, sizes = [next(loader)], list[int]()  # what it takes to begin an epoch is not counted
+        first, sizes = [next(loader)], list[int]()  # the start of an epoch is not measured
 
         def next_batches() -> Any:
             for batch in itertools.chain(first, itertools.islice(loader, batches - 1)):
                 sizes.append(len(batch))
                 yield batch
 
-        forget_peak()
         began = now()
         trainer._train_epoch(next_batches(), 0, show_progress=False)
         return spent(began, sum(sizes))
@@ -84,7 +82,7 @@ class Side:
         return {name: float(value) for name, value in metrics.items()}
 
     def evaluate(self, model: str, given_states: bool) -> dict[str, Any]:
-        """The metrics of its full ranking of the test targets; what the encoder answers can be known before."""
+        """Full ranking of the test targets, with the encoder's states computed before or not."""
         trainer = self.trainer(model)
         torch.autograd.set_detect_anomaly(False)
         forward = trainer.model.forward
@@ -95,7 +93,6 @@ class Side:
                 trainer.evaluate(self.test_data, load_best_model=False)
             answers = iter(self.states[model])
             trainer.model.forward = lambda *_: next(answers)
-        forget_peak()
         began = now()
         metrics = trainer.evaluate(self.test_data, load_best_model=False)
         answer = spent(began, len(self.test_data.dataset))
@@ -107,7 +104,7 @@ class Side:
         return states
 
     def scores(self, model: str, to: str) -> dict[str, Any]:
-        """Write the scores of all items (T, V) and the targets (T,) for the test targets; tell their metrics."""
+        """Write the scores of all items (T, V) and the test targets (T,); return the metrics."""
         trainer, rows, targets = self.trainer(model), [], []
         metrics = trainer.evaluate(self.test_data, load_best_model=False)
         with torch.no_grad():
@@ -131,26 +128,13 @@ def now() -> list[float]:
 
 
 def spent(began: list[float], targets: int) -> dict[str, Any]:
-    """What it took since then."""
+    """The cost since then."""
     cpu, wall = now()
-    return {"cpu": cpu - began[0], "wall": wall - began[1], "targets": targets, "peak_bytes": peak_bytes()}
-
-
-def forget_peak() -> None:
-    """Let the peak of this process begin anew, where the system can."""
-    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
-
-
-def peak_bytes() -> int | None:
-    """Peak memory of this process since it was forgotten."""
-    with contextlib.suppress(OSError), open("/proc/self/status") as lines:
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-    return None
+    return {"cpu": cpu - began[0], "wall": wall - began[1], "targets": targets}
 
 
 def main() -> None:
-    """Answer requests until there are none; whatever RecBole prints goes to the errors."""
+    """Answer requests until the input ends; what RecBole prints goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     torch.set_num_threads(1)

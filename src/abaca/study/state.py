@@ -1,21 +1,19 @@
-"""What a study's results say so far: the runs of each row, which of them is chosen, and its test figures."""
+"""The state of a study by its results: the runs of each row, the chosen one, and its test results."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from abaca.errors import SpecError
-from abaca.evaluation.evaluate import Group
-from abaca.evaluation.metrics import Estimate
 from abaca.study.plan import RowKey, Study
 from abaca.study.results import Entry, Results
 from abaca.study.runs import Run, digest
 
 LEAST_REPEATS = 0.01
-"""Share of repeats among the interactions from which on a data set counts as one with repeats."""
+"""The share of repeats from which on a data set counts as one with repeats."""
 
 
 class Swept(NamedTuple):
@@ -26,8 +24,8 @@ class Swept(NamedTuple):
     run: Run
 
 
-class Standing:
-    """A study, its results, and what follows from both; data sets are known by their entries."""
+class StudyState:
+    """A study, its results, and what follows from both; a data set is known by its entry."""
 
     def __init__(self, study: Study, results: Results) -> None:
         self.study, self.results = study, results
@@ -36,7 +34,7 @@ class Standing:
 
     @property
     def data(self) -> dict[str, Entry]:
-        """The entry of each data set that was prepared: the latest that was prepared as the study says, else any."""
+        """The latest entry of each data set, preferably one prepared with the study's options."""
         found: dict[str, Entry] = {}
         for data in self.study.data:
             known = [entry for entry in self.results.all("data") if entry["name"] == data.name]
@@ -45,13 +43,15 @@ class Standing:
                 found[data.name] = (fitting or known)[-1]
         return found
 
-    def has_repeats(self, name: str) -> bool:
-        """Whether a data set is one with repeats: as the study says, else as the data says."""
-        told = self.study.data_set(name).repeats
-        return bool(self.data[name]["repeats"] >= LEAST_REPEATS) if told is None else told
+    @property
+    def with_repeats(self) -> list[str]:
+        """The data sets with repeats: as the study states, else by their share of repeats."""
+        stated = {name: self.study.data_set(name).repeats for name in self.data}
+        shares = {name: entry["repeats"] >= LEAST_REPEATS for name, entry in self.data.items()}
+        return [name for name, repeats in stated.items() if (shares[name] if repeats is None else repeats)]
 
     def searched(self, row: RowKey) -> list[Run]:
-        """The runs among which a row's configuration is chosen."""
+        """The runs of a row's grid, with the first seed."""
         fingerprint = self.data[row.data]["fingerprint"]
         if (row, fingerprint) not in self._searched:
             first = Run(row, (), self.study.seeds[0], fingerprint)
@@ -60,7 +60,7 @@ class Standing:
         return self._searched[row, fingerprint]
 
     def chosen(self, row: RowKey) -> Run | None:
-        """The run that validates best, once all have been tried; None before, or if all diverged."""
+        """The run with the best validation, once all are done; None before, or if all diverged."""
         runs = self.searched(row)
         entries = [self.results.get("run", run.id) for run in runs]
         if any(entry is None for entry in entries):
@@ -87,42 +87,37 @@ class Standing:
         ]
 
     def tests(self, row: RowKey) -> list[Entry]:
-        """The test entries of a row, one per seed; none until all are there."""
+        """The test entries of a row, one per seed; none until all are done."""
         if row.data not in self.data:
             return []
         entries = [self.results.get("test", run.id) for run in self.seeds(row)]
         return [] if None in entries else [entry for entry in entries if entry is not None]
-
-    def estimate(self, row: RowKey, metric: str, group: Group = "all") -> Estimate | None:
-        """A row's test figure, the mean over seeds; None where it is not there."""
-        found = [entry["groups"][group]["metrics"][metric] for entry in self.tests(row)]
-        return mean_of(found)
 
     def baseline(self, data: str, name: str) -> Entry | None:
         """A baseline's entry on a data set."""
         return self.results.get("baseline", self.baseline_id(data, name)) if data in self.data else None
 
     def baseline_id(self, data: str, name: str) -> str:
-        """Names a baseline's entry."""
+        """The id of a baseline's entry."""
         return digest([name, self.data[data]["fingerprint"]])
 
     def comparison_id(self, row: RowKey) -> str:
-        """Names the comparison of a row with the same encoder's reference."""
+        """The id of the comparison of a row with its reference."""
         runs = [[run.id for run in self.seeds(each)] for each in (row, self.reference(row))]
         return digest(["comparison", *runs])
 
     def reference(self, row: RowKey) -> RowKey:
-        """The row that another is compared with."""
+        """The row with the same encoder that a row is compared with."""
         return row._replace(output=self.study.against)
 
     def comparison(self, row: RowKey) -> Entry | None:
-        """How a row differs from its reference, if both are tested."""
+        """The comparison of a row with its reference, if both are tested."""
         if row.data not in self.data or not self.tests(row):
             return None
         return self.results.get("comparison", self.comparison_id(row))
 
     def example_rows(self, data: str) -> list[RowKey]:
-        """The rows shown side by side: of the encoder that has most of the output layers asked for."""
+        """The rows shown side by side: those of the encoder with most of the example output layers."""
         rows = [row for row in self.study.rows() if row.data == data and row.output in self.study.examples]
         encoders = [row.encoder for row in rows]
         most = max(encoders, key=encoders.count, default=None)
@@ -130,21 +125,13 @@ class Standing:
         return sorted(kept, key=lambda row: self.study.examples.index(row.output))
 
     def example_id(self, data: str) -> str:
-        """Names the examples of a data set; other titles make other examples."""
+        """The id of a data set's examples; it depends on the items' titles too."""
         titles = self.data[data].get("titles")
         runs = [[run.id for run in self.seeds(row)] for row in self.example_rows(data)]
         return digest(["example", *([titles] if titles else []), *runs])
 
-    def runs(self) -> Iterator[Run]:
-        """Every run that is known to be needed, finished or not."""
-        for row in self.study.rows():
-            if row.data in self.data:
-                yield from self.searched(row)
-                yield from self.seeds(row)
-                yield from (swept.run for swept in self.swept(row))
-
     def check_defaults(self) -> None:
-        """Refuse results that were made when an option that the study leaves open had another default."""
+        """Refuse results made with another default of an option that the study leaves open."""
         for row in self.study.rows():
             for run in self.searched(row) if row.data in self.data else ():
                 entry = self.results.get("run", run.id) or {}
@@ -153,20 +140,11 @@ class Standing:
                 for name, was in entry.get("all_options", {}).items():
                     if name in now and now[name] != was and name not in ("checkpoint_minutes", "window"):
                         raise SpecError(
-                            f"{self.results.path}: run {run.id} was made with {name} = {was!r}, which is now "
-                            f"{now[name]!r} by default; write {name} into the study's options"
+                            f"{self.results.path}: run {run.id} was made with {name} = {was!r}, now the default is "
+                            f"{now[name]!r}; write {name} into the study's options"
                         )
 
 
 def _prepared_so(entry: Entry, options: Mapping[str, Any]) -> bool:
-    """Whether a data set was prepared with these options; one that it does not know of does not count."""
+    """Whether a data set was prepared with these options; unknown ones do not count."""
     return all(entry.get("prepared", {}).get(name, value) == value for name, value in options.items())
-
-
-def mean_of(found: list[Mapping[str, float | None]]) -> Estimate | None:
-    """The mean of estimates, part by part; None if one is missing."""
-    parts = ("value", "low", "high")
-    if not found or any(each[part] is None for each in found for part in parts):
-        return None
-    value, low, high = (float(np.mean([each[part] for each in found])) for part in parts)
-    return Estimate(value, low, high)

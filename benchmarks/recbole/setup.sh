@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the environment in which RecBole runs: benchmarks/peers/setup.sh FOLDER; then abaca bench peers … --peer FOLDER/bin/python
+# Makes the environment in which RecBole runs: benchmarks/recbole/setup.sh FOLDER; then race.py … --peer FOLDER/bin/python
 set -eu
 folder=${1:?where should the environment go?}
 python3 -m venv "$folder"

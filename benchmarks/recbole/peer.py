@@ -1,4 +1,4 @@
-"""Another library in a process and environment of its own, which stays alive and does work when it is asked to."""
+"""RecBole in a process and environment of its own, which stays alive and answers requests."""
 
 import json
 import shutil
@@ -16,14 +16,15 @@ from abaca.errors import SpecError
 
 PROGRAM = Path(__file__).parent / "recbole_side.py"
 NAME = "log"
-"""What the data set is called on the other side."""
+"""The name of the data set in RecBole."""
 
 
 class Peer:
-    """RecBole with one log, started at the first question."""
+    """RecBole with one prepared log."""
 
     def __init__(self, python: Path, sequences: Sequences, **settings: Any) -> None:
-        check_runs(python)
+        if shutil.which(python) is None:
+            raise SpecError(f"{python} cannot be run; benchmarks/recbole/setup.sh makes a Python that has RecBole")
         self.folder = tempfile.TemporaryDirectory(prefix="abaca-bench-")
         self.errors = Path(self.folder.name) / "errors.txt"
         (Path(self.folder.name) / NAME).mkdir()
@@ -42,7 +43,7 @@ class Peer:
         self.facts = self.ask("open", folder=self.folder.name, name=NAME, **settings)
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        """Put a question and wait for the answer."""
+        """Send a request and wait for its answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:
@@ -52,33 +53,24 @@ class Peer:
         except BrokenPipeError:
             line = ""
         if not line:
-            last = self.errors.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
-            raise SpecError(
-                f"the peer stopped at '{do}': {last[0]}; is it the environment of benchmarks/peers/setup.sh?"
-            )
+            last = self.errors.read_text(errors="replace").strip().splitlines()[-1:] or ["no error message"]
+            raise SpecError(f"RecBole stopped at '{do}': {last[0]}; is it the environment of setup.sh?")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
     def spend(self, do: str, **request: Any) -> Spent:
-        """Let it do some work; what that cost."""
+        """The cost of some work in RecBole."""
         answer = self.ask(do, **request)
-        return Spent(answer["cpu"], answer["wall"], answer["targets"], answer["peak_bytes"])
+        return Spent(answer["cpu"], answer["wall"], answer["targets"])
 
     def scores(self, model: str) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
-        """Its scores of all items (T, V), the test targets (T,), both in its own numbering, and its metrics."""
+        """RecBole's scores of all items (T, V), the test targets (T,), both in its own numbers, and its metrics."""
         to = str(Path(self.folder.name) / model)
         metrics = self.ask("scores", model=model, to=to)
         return np.load(f"{to}-scores.npy", mmap_mode="r"), np.load(f"{to}-targets.npy"), metrics
 
 
-def check_runs(python: Path) -> None:
-    """Refuse what is no program."""
-    if shutil.which(python) is None:
-        raise SpecError(f"{python} cannot be run; benchmarks/peers/setup.sh makes a Python that has RecBole")
-
-
 def _end(process: subprocess.Popen[str], folder: tempfile.TemporaryDirectory[str]) -> None:
-    """The peer ends when nobody can ask any more."""
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
@@ -87,7 +79,7 @@ def _end(process: subprocess.Popen[str], folder: tempfile.TemporaryDirectory[str
 
 
 def write_atomic(sequences: Sequences, path: Path) -> None:
-    """A prepared log as RecBole's atomic file; the order within a user's history stands for the time."""
+    """A prepared log as RecBole's atomic file; the position in a user's history replaces the time."""
     users = np.repeat(np.arange(sequences.users), np.diff(sequences.offsets))
     place = np.arange(len(sequences.items)) - sequences.offsets[users]
     with path.open("w", encoding="utf-8") as file:
