@@ -2,7 +2,7 @@
 
 import pytest
 
-from abaca.bench.growth import Drawn, GrowthBench
+from abaca.bench.growth import GrowthBench, RandomSequences
 from abaca.bench.step import Burst, Enough, StepBench, burst
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
@@ -58,7 +58,7 @@ def test_one_size_grows_at_a_time() -> None:
 
 
 def test_drawn_histories_repeat_and_stay_in_the_catalogue() -> None:
-    drawn = Drawn(items=30, history=10, users=4)
+    drawn = RandomSequences(items=30, history=10, users=4)
     assert drawn.items.min() >= 0
     assert drawn.items.max() < 30
     assert len(set(drawn.items.tolist())) < len(drawn.items) == drawn.offsets[-1] == 44

@@ -168,9 +168,7 @@ def test_a_log_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:
     (data,) = work.study.data
     work.study = replace(work.study, data=(replace(data, synthetic={**data.synthetic, "seed": 7}),))
     for kind in ("run", "baseline"):
-        with pytest.raises(
-            SpecError, match=r"data 'copy': its log or its options have changed"
-        ):
+        with pytest.raises(SpecError, match=r"data 'copy': its log or its options have changed"):
             tasks[kind].do(Callback())
     assert not list(work.results.all("run"))
 

@@ -87,17 +87,17 @@ class GrowthBench:
         try:
             model = make_model(self.encoder, self.output, case.items, **sizes)
             options = TrainingOptions(targets=case.history, overlap=0, batch_targets=self.rows)
-            drawn: Any = Drawn(case.items, case.history, STEPS * (self.rows // case.history))
+            drawn: Any = RandomSequences(case.items, case.history, STEPS * (self.rows // case.history))
             return burst(model, drawn, options, 1)
         finally:
             torch.set_num_threads(before)
 
 
-class Drawn:
+class RandomSequences:
     """Random sequences for training: every user has one window of targets, some items are frequent."""
 
     def __init__(self, items: int, history: int, users: int) -> None:
-        self.path = "random histories"
+        self.path, self.times = "random histories", None
         drawn = np.random.default_rng(0).random(users * (history + 1)) ** 3 * items
         self.items = drawn.astype(np.int32)
         self.offsets = np.arange(users + 1) * (history + 1)
