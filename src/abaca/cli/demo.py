@@ -149,12 +149,10 @@ def _findings(
 ) -> Findings:
     results = _evaluations(sequences, *models)
     plain, nodup, best = results[-3:]
-    listed = best.rank <= SHOWN
-    seen = Targets(best.users[listed], best.positions[listed])
+    won = (best.rank <= SHOWN) & (plain.rank > SHOWN)
+    lost = (plain.rank <= SHOWN) & (best.rank > SHOWN)
+    seen = Targets(best.users[won], best.positions[won])
     chosen = {one.kind: one for targets in (sequences.test, seen) for one in choose_users(sequences, targets, LEAST)}
-    shares = (
-        f"{listed[best.mask(group)].mean():.0%}" if best.mask(group).any() else "0%" for group in ("repeat", "new")
-    )
     window = models[0].training.window
     return Findings(
         source=source,
@@ -171,9 +169,9 @@ def _findings(
             "recommended, as in the paper. `--repeats exclude` excludes the whole history.",
         },
         cases=make_cases(sequences, list(chosen.values()), [plain, nodup, best], SHOWN),
-        choice=f"One {source.who} who repeats more than most, and one who repeats less. Both are chosen among those "
-        f"for whom {best.name} lists the true next item among its first {SHOWN}, if there are any: it does so for "
-        f"{' of the repeats and '.join(shares)} of the new items.",
+        choice=f"One {source.who} that repeats more than most, and one that repeats less. Both are chosen, where "
+        f"possible, among those for whom {best.name} lists the true next item in its first {SHOWN} and {plain.name} "
+        f"does not. That is so for {won.mean():.1%} of the targets, the reverse for {lost.mean():.1%}.",
     )
 
 
