@@ -14,7 +14,7 @@ from abaca.data.batches import history_batches
 from abaca.data.catalogue import Catalogue
 from abaca.errors import QueryError
 from abaca.evaluation.ranker import BATCH, ModelRanker, padded
-from abaca.nn.logits import COPY, Answer, Question
+from abaca.nn.answers import COPY, Answer, Question
 from abaca.types import PAD, Id, whole_number
 
 REPEATS = ("auto", "exclude", "only")

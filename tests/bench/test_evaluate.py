@@ -15,7 +15,7 @@ from abaca.bench.evaluate import (
     rank_test,
 )
 from abaca.data.sequences import Sequences
-from abaca.nn.model import make_model
+from abaca.nn.build import make_model
 
 
 @pytest.mark.parametrize("output", ["softmax", "softmax+CPR:5+Mi", "repeatnet"])

@@ -5,7 +5,7 @@ import torch
 
 from abaca.bench.loss import LAYERS, Data, LossBench, chunked, fused, materialised, products
 from abaca.errors import SpecError
-from abaca.nn import native
+from abaca.nn import ops
 
 SIZE = LossBench(items=40, rows=60, dim=8, history=20)
 NAMES = ["gemm", "softmax", "softmax-materialised", "softmax-chunked", "C", "CP", "CPR:100", "CPR:20,100,500"]
@@ -38,11 +38,11 @@ def test_a_layer_reaches_the_projections_it_is_made_of(name: str) -> None:
     assert reached == [copy, point, point, *(place < len(ks) for place in range(3))]
 
 
-def test_the_plain_form_is_switched_on_for_its_own_run_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(native.SWITCH, "portable")
-    chunked(Data(SIZE))
-    assert native.mode() in ("portable", None)
-    products(Data(SIZE))
+def test_the_plain_form_is_switched_on_for_its_own_run_only() -> None:
+    with ops.form("portable"):
+        chunked(Data(SIZE))
+        assert ops.instructions() in ("portable", None)
+        products(Data(SIZE))
 
 
 def test_rows_that_fill_no_history_are_refused() -> None:

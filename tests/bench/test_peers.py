@@ -20,7 +20,7 @@ from abaca.data.prepare import prepare
 from abaca.data.sequences import Sequences
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import SpecError
-from abaca.nn.logits import Question, answer
+from abaca.nn.answers import Question, answer
 from abaca.training.trainer import Step, TrainingOptions
 
 PYTHON = Path(os.environ.get("ABACA_PEER", ""))

@@ -10,7 +10,8 @@ from abaca.data.sequences import Sequences, Targets
 from abaca.errors import SpecError
 from abaca.evaluation.evaluate import evaluate
 from abaca.evaluation.ranker import ModelRanker, distinct
-from abaca.nn.model import Model, make_model
+from abaca.nn.build import make_model
+from abaca.nn.model import Model
 
 OUTPUTS = ("softmax", "softmax+CPR:4+Mi", "softmax+CP+nodup", "mos-mix:2", "repeatnet")
 

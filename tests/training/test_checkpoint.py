@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from abaca.data.catalogue import Catalogue
 from abaca.errors import ModelError
 from abaca.evaluation.ranker import ModelRanker
-from abaca.nn.model import make_model
+from abaca.nn.build import make_model
 from abaca.training import checkpoint
 from abaca.training.checkpoint import (
     FORMAT,

@@ -14,10 +14,10 @@ from abaca.data.sequences import Sequences
 from abaca.evaluation.evaluate import evaluate
 from abaca.evaluation.ranker import ModelRanker
 from abaca.histories import Windows
-from abaca.nn import shortlist
+from abaca.nn.build import make_model
 from abaca.nn.encoders import ENCODERS
 from abaca.nn.logits import Scores
-from abaca.nn.model import Model, make_model
+from abaca.nn.model import Model
 from abaca.nn.outputs import Encoded
 from abaca.options import TrainingOptions
 
@@ -32,12 +32,7 @@ class Recalled:
     """A model whose encoder has answered before: its states are read from memory, batch after batch."""
 
     def __init__(self, model: Model, encoded: Sequence[Encoded]) -> None:
-        self.items, self.output, self.catalogue, self.encoder = (
-            model.items,
-            model.output,
-            model.catalogue,
-            model.encoder,
-        )
+        self.output, self.catalogue, self.device = model.output, model.catalogue, model.device
         self.encoded = iter(encoded)
 
     def eval(self) -> None:
@@ -46,10 +41,6 @@ class Recalled:
     def scores(self, windows: Windows[Tensor]) -> Scores:
         """What ranks items after the windows, which come in the same order as they did before."""
         return self.output.scores(next(self.encoded))
-
-    def ranks(self, items: Tensor, positions: Tensor, targets: Tensor, most: int) -> Tensor:
-        """The same for ranks up to a cutoff."""
-        return shortlist.ranks(self.output, next(self.encoded), targets, most)
 
 
 class Recorder(Recalled):
@@ -60,14 +51,8 @@ class Recorder(Recalled):
         self.model, self.kept = model.eval(), list[Encoded]()
 
     def scores(self, windows: Windows[Tensor]) -> Scores:
-        return self.output.scores(self._encode(*windows[:2]))
-
-    def ranks(self, items: Tensor, positions: Tensor, targets: Tensor, most: int) -> Tensor:
-        return shortlist.ranks(self.output, self._encode(items, positions), targets, most)
-
-    def _encode(self, items: Tensor, positions: Tensor) -> Encoded:
-        self.kept.append(self.model.encode(Windows(items, positions)))
-        return self.kept[-1]
+        self.kept.append(self.model.encode(windows))
+        return self.output.scores(self.kept[-1])
 
 
 def rank_test(model: Any, sequences: Sequences, alone: bool = False) -> dict[str, float]:

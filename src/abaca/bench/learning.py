@@ -12,7 +12,7 @@ from abaca.bench.sizes import paper_sizes
 from abaca.bench.step import Enough
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
-from abaca.nn.model import make_model
+from abaca.nn.build import make_model
 from abaca.options import TrainingOptions
 from abaca.study.draw import Look, Sheet
 from abaca.training.trainer import Step, Trainer, Watch

@@ -1,6 +1,5 @@
 """The loss alone: every output layer with all its gradients, against the three matrix products it cannot avoid."""
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -11,9 +10,10 @@ from torch.nn import functional as F
 
 from abaca.bench.measure import Contender, Spent, timed
 from abaca.errors import SpecError
-from abaca.nn import native
-from abaca.nn.logits import Level, Logits, Overrides, cross_entropy
-from abaca.nn.outputs.copies import Pointer, Windows, history_logits
+from abaca.nn import ops
+from abaca.nn.logits import Level, Logits, Overrides
+from abaca.nn.ops.loss import cross_entropy
+from abaca.nn.outputs.history import Slots
 
 LAYERS: dict[str, tuple[bool, bool, tuple[int, ...]]] = {
     "softmax": (False, False, ()),
@@ -100,11 +100,10 @@ class Data:
         reach = self.positions.flatten() + 1
         if not copy:
             return Overrides(self.items[:, :0], owner, reach, self.table.new_empty(self.size.rows, 0))
-        offset = self.f_P.new_zeros(self.positions.shape)
-        pointer = Pointer(self.f_L, self.f_P, offset) if point else None
-        windows = Windows(self.items, self.positions, self.embedded, self.f_C, pointer)
-        ids, values = history_logits(windows, self.size.items)  # (B, L), (B, L, L)
-        return Overrides(ids, owner, reach, values.flatten(0, 1))
+        slots, values = Slots.of(self.items, self.size.items), self.f_C @ self.embedded.transpose(1, 2)  # (B, L, L)
+        if point:
+            values = values + slots.mean(self.f_P @ self.f_L.transpose(1, 2), self.positions)
+        return Overrides(slots.ids, owner, reach, values.flatten(0, 1))
 
 
 def fused(data: Data, copy: bool, point: bool, ks: tuple[int, ...]) -> None:
@@ -136,11 +135,5 @@ def materialised(data: Data) -> None:
 
 def chunked(data: Data) -> None:
     """The plain form of the library's softmax: torch alone, a few rows at a time."""
-    before = os.environ.get(native.SWITCH)
-    os.environ[native.SWITCH] = "0"
-    try:
+    with ops.form("plain"):
         fused(data, *LAYERS["softmax"])
-    finally:
-        os.environ.pop(native.SWITCH)
-        if before is not None:
-            os.environ[native.SWITCH] = before

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from abaca.errors import SpecError
-from abaca.nn import native
+from abaca.nn import ops
 from abaca.study.environment import commit, processor
 
 LEAST_REPETITIONS = 5
@@ -201,7 +201,7 @@ def machine() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "native": native.mode(),
+        "native": ops.instructions(),
         "commit": commit(),
     }
 

@@ -17,8 +17,10 @@ from abaca.bench.step import burst
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
 from abaca.evaluation import metrics
-from abaca.nn.logits import Question, Tile, answer
-from abaca.nn.model import Model, make_model
+from abaca.nn.answers import Question, answer
+from abaca.nn.build import make_model
+from abaca.nn.logits import Tile
+from abaca.nn.model import Model
 from abaca.options import TrainingOptions
 from abaca.training.checkpoint import Saved, load_model
 
@@ -201,7 +203,7 @@ class Given(NamedTuple):
             part = torch.from_numpy(np.array(self.table[start : start + 256], dtype=np.float32))
             logits = torch.nn.functional.pad(part, (0, 1), value=-torch.inf)
             none = torch.empty(len(part), 0, dtype=torch.long)
-            yield Tile(slice(start, start + len(part)), logits, None, [], none)
+            yield Tile(slice(start, start + len(part)), logits, [], none)
 
 
 def faster(found: Sequence[Measurement]) -> list[Measurement]:

@@ -133,7 +133,7 @@ def _train(output: str, settings: dict[str, Any], sequences: Sequences, folder: 
 def without_repeats(recommender: "Recommender") -> "ModelRanker":
     """The same weights, ranking with nodup: no item that the encoder sees is recommended."""
     from abaca.evaluation.ranker import ModelRanker
-    from abaca.nn.model import make_model
+    from abaca.nn.build import make_model
 
     saved = recommender.saved
     assert saved is not None

@@ -1,28 +1,24 @@
 """A model as a ranker: histories in, ranks and best items out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from abaca.data.batches import Ints, history_batches, stretch_batches
+from abaca.data.batches import history_batches
 from abaca.data.sequences import Sequences, Targets
 from abaca.evaluation import metrics
-from abaca.evaluation.evaluate import Ranked, choose
-from abaca.evaluation.membership import holdings, known_items, sorted_keys
+from abaca.evaluation.evaluate import Ranked, evaluate
+from abaca.evaluation.membership import holdings, sorted_keys
 from abaca.histories import Windows
-from abaca.nn.logits import Answer, Question, Scores, answer
+from abaca.nn.answers import Answer, Question, answer
+from abaca.nn.logits import Scores
 from abaca.nn.model import Model
 from abaca.types import PAD
 
 BATCH = 256
 """Histories that go through the encoder together."""
-
-MOST_TOGETHER = 1024
-MOST_FLOATS = 10_000_000
-"""Windows that are ranked together where only ranks are asked for, at most, and what their states may hold: 40 MB."""
-
 
 Search = Callable[[Scores, Question], Answer]
 """What finds the best items: `answer`, which looks at all of them, or a search index."""
@@ -64,52 +60,14 @@ class ModelRanker:
             probability[places] = found.mass.clamp(0, 1).numpy()
         return Ranked(rank, top, probability)
 
-    def ranks(self, sequences: Sequences, targets: str | Targets = "test", most: int = 10) -> Ints:
-        """Ranks of the targets of `test`, `valid` or a choice of them as `evaluate` finds them, but only up to `most`.
-
-        Beyond it a rank is V + 1, as that of a target that cannot be named. Metrics at cutoffs up to `most` read no
-        more, and the history need not be scored for most targets.
-        """
-        _, users, positions = choose(sequences, targets)
-        items = np.asarray(sequences.items[positions], dtype=np.int64)
-        rank = np.full(len(items), self.model.catalogue + 1, dtype=np.int64)
-        named = np.flatnonzero(items < self.model.catalogue)
-        self.model.eval()
-        device = self.model.items.weight.device
-        for numbers, windows, last in self._windows(sequences, users[named], positions[named]):
-            places = named[numbers]
-            given = [torch.from_numpy(part).to(device) for part in (windows, last, items[places])]
-            found = self.model.ranks(given[0], given[1], given[2], most).cpu().numpy()
-            rank[places] = np.where(self._excluded(windows, items[places]), self.model.catalogue + 1, found)
-        return rank
-
     def means(self, sequences: Sequences, targets: str | Targets = "test", cutoff: int = 10) -> dict[str, float]:
-        """The mean of every metric at one cutoff, and nothing else: what validation reads."""
-        ranks, names = self.ranks(sequences, targets, cutoff), [f"{name}@{cutoff}" for name in metrics.GAINS]
-        return {name: float(metrics.earned(ranks, self.model.catalogue, name).mean()) for name in names}
-
-    def _windows(self, sequences: Sequences, users: Ints, positions: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """Batches of what the model sees before positions: numbers, items, last positions.
-
-        Who has no known item is absent.
-        """
-        begin, catalogue = sequences.offsets[users], self.model.catalogue
-        some = np.flatnonzero(begin < positions)
-        width = self.model.items.embedding_dim * (1 + self.model.encoder.layers)  # what is held of a position
-        flat, size = np.asarray(sequences.items), min(MOST_TOGETHER, max(1, MOST_FLOATS // (self.window * width)))
-        for numbers, items, last in stretch_batches(flat, begin[some], positions[some], self.window, size):
-            if items.max() < catalogue:
-                yield some[numbers], items, last
-                continue
-            pairs = zip(users[some[numbers]].tolist(), positions[some[numbers]].tolist(), strict=True)
-            histories = known_items([sequences.history(user, position) for user, position in pairs], catalogue)
-            known = np.flatnonzero([len(history) > 0 for history in histories])
-            for inner, items, last in history_batches([histories[i] for i in known], self.window, size):
-                yield some[numbers][known[inner]], items, last
+        """The mean of every metric at one cutoff."""
+        found = evaluate(self, sequences, targets, cutoffs=(cutoff,))
+        return {name: found.mean(name) for name in (f"{metric}@{cutoff}" for metric in metrics.GAINS)}
 
     def _excluded(self, items: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Which targets nodup never recommends: however small the catalogue, they are missed."""
-        if not self.model.output.spec.nodup:
+        if not self.model.output.excludes_history:
             return np.zeros(len(targets), dtype=bool)
         return np.asarray((items == targets[:, None]).any(axis=1))
 
@@ -117,7 +75,7 @@ class ModelRanker:
     def ask(self, items: np.ndarray, positions: np.ndarray, question: Question) -> Answer:
         """Answer a question about windows (B, L) at their last positions (B, 1); tensors are on the CPU, both ways."""
         self.model.eval()
-        device = self.model.items.weight.device
+        device = self.model.device
         windows, at = (torch.from_numpy(part).to(device) for part in (items, positions))
         found = self.search(self.model.scores(Windows(windows, at)), question.to(device))
         return Answer(*(part.cpu() for part in found))
