@@ -26,19 +26,20 @@ Form = Literal["plain", "native", "portable", "triton"]
 _form: Form | None = None
 
 
+def _integers(*names: str) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, c_int64) for name in names)
+
+
+def _pointers(*names: str) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, c_void_p) for name in names)
+
+
 class LogitsStruct(ctypes.Structure):
     """`Logits` of `rowpass.h`."""
 
     _fields_ = (
-        ("catalogue", c_int64),
-        ("dim", c_int64),
-        ("slots", c_int64),
-        ("levels", c_int64),
-        ("table", c_void_p),
-        ("ids", c_void_p),
-        ("history_of_row", c_void_p),
-        ("visible", c_void_p),
-        ("values", c_void_p),
+        *_integers("catalogue", "dim", "slots", "levels"),
+        *_pointers("table", "ids", "history_of_row", "visible", "values"),
         ("level_k", POINTER(c_int64)),
         ("queries", POINTER(c_void_p)),
         ("portable", c_int64),
@@ -49,11 +50,7 @@ class LossStruct(ctypes.Structure):
     """`Loss` of `rowpass.h`."""
 
     _fields_ = (
-        ("targets", c_void_p),
-        ("weights", c_void_p),
-        ("losses", c_void_p),
-        ("scale", c_void_p),
-        ("grad_values", c_void_p),
+        *_pointers("targets", "weights", "losses", "scale", "grad_values"),
         ("grad_queries", POINTER(c_void_p)),
     )
 
@@ -63,17 +60,8 @@ class RunningStruct(ctypes.Structure):
 
     _fields_ = (
         ("room", c_int64),
-        ("sorted", c_void_p),
-        ("slots", c_void_p),
-        ("shift", c_void_p),
-        ("sum", c_void_p),
-        ("hit", c_void_p),
-        ("threshold", c_void_p),
-        ("count", c_void_p),
-        ("items", c_void_p),
-        ("values", c_void_p),
-        ("levels", c_void_p),
-        ("base_target", c_void_p),
+        *_pointers("sorted", "slots", "shift", "sum", "hit", "threshold", "count"),
+        *_pointers("items", "values", "levels", "base_target"),
     )
 
 
@@ -81,20 +69,9 @@ class QuestionStruct(ctypes.Structure):
     """`Question` of `ranking.c`."""
 
     _fields_ = (
-        ("n", c_int64),
-        ("mass_width", c_int64),
-        ("banned_width", c_int64),
-        ("only_width", c_int64),
-        ("targets", c_void_p),
-        ("mass_of", c_void_p),
-        ("banned", c_void_p),
-        ("only", c_void_p),
-        ("rank", c_void_p),
-        ("items", c_void_p),
-        ("logits", c_void_p),
-        ("partitions", c_void_p),
-        ("normaliser", c_void_p),
-        ("mass", c_void_p),
+        *_integers("n", "mass_width", "banned_width", "only_width"),
+        *_pointers("targets", "mass_of", "banned", "only"),
+        *_pointers("rank", "items", "logits", "partitions", "normaliser", "mass"),
     )
 
 
@@ -108,11 +85,8 @@ class AttentionStruct(ctypes.Structure):
     """`Attention` of `attention.c`."""
 
     _fields_ = (
-        ("length", c_int64),
-        ("heads", c_int64),
-        ("dim", c_int64),
-        ("packed", c_void_p),
-        ("weights", c_void_p),
+        *_integers("length", "heads", "dim"),
+        *_pointers("packed", "weights"),
         ("dropout", DropoutStruct),
         ("portable", c_int64),
     )
@@ -122,7 +96,7 @@ _LOSS = [POINTER(LogitsStruct), POINTER(LossStruct)]
 _RUNNING = [*_LOSS, POINTER(RunningStruct)]
 
 ABI = 4
-"""Counts the changes of `SIGNATURES` and of structures; the library has a function of that name (`rowpass.c`)."""
+"""Rises with every change of `SIGNATURES` or a structure; the library exports a function of this number."""
 
 SIGNATURES = {
     "abaca_loss_words": (c_int64, [POINTER(LogitsStruct), c_int64]),

@@ -34,17 +34,8 @@ EXPORT int64_t abaca_attention_floats(const Attention *attention) {
 static Desk carve(const Attention *attention, float *memory) {
     int64_t length = attention->length, size = length * attention->dim;
     float *rows = memory + 7 * size;
-    Desk desk = {memory,
-                 memory + size,
-                 memory + 2 * size,
-                 memory + 3 * size,
-                 memory + 4 * size,
-                 memory + 5 * size,
-                 memory + 6 * size,
-                 rows,
-                 rows + length,
-                 rows + 2 * length,
-                 rows + (2 + length) * length};
+    Desk desk = {memory, memory + size, memory + 2 * size, memory + 3 * size, memory + 4 * size, memory + 5 * size,
+                 memory + 6 * size, rows, rows + length, rows + 2 * length, rows + (2 + length) * length};
     return desk;
 }
 
@@ -101,8 +92,8 @@ EXPORT void abaca_attend(const Attention *attention, int64_t first, int64_t coun
 }
 
 /* Gradients of row t's weights and of its query. */
-static void backward_row(const Attention *attention, const Primitives *simd, int64_t at, int64_t t, const float *grad_mixed,
-                     Desk desk) {
+static void backward_row(const Attention *attention, const Primitives *simd, int64_t at, int64_t t,
+                         const float *grad_mixed, Desk desk) {
     int64_t dim = attention->dim, length = attention->length;
     const float *weights = attention->weights + at;
     drop_row(attention, simd, at, t, desk.kept);

@@ -313,8 +313,8 @@ INLINE void step_eight(float *reset, float *update, float *fresh, const float *p
     _mm256_storeu_ps(after, _mm256_fmadd_ps(z, _mm256_sub_ps(_mm256_loadu_ps(before), c), c));
 }
 
-INLINE void backward_eight(float *reset, float *update, float *fresh, float *products, int64_t apart, const float *before,
-                       const float *grad_after, float *grad) {
+INLINE void backward_eight(float *reset, float *update, float *fresh, float *products, int64_t apart,
+                           const float *before, const float *grad_after, float *grad) {
     __m256 one = _mm256_set1_ps(1.0f), r = _mm256_loadu_ps(reset), z = _mm256_loadu_ps(update);
     __m256 c = _mm256_loadu_ps(fresh), total = _mm256_add_ps(_mm256_loadu_ps(grad), _mm256_loadu_ps(grad_after));
     __m256 kept = _mm256_mul_ps(total, z);
@@ -339,8 +339,8 @@ AVX2 static void gru_step(int64_t n, float *reset, float *update, float *fresh, 
     }
 }
 
-AVX2 static void gru_backward(int64_t n, float *reset, float *update, float *fresh, float *products, const float *before,
-                          const float *grad_after, float *grad) {
+AVX2 static void gru_backward(int64_t n, float *reset, float *update, float *fresh, float *products,
+                              const float *before, const float *grad_after, float *grad) {
     for (int64_t i = 0; i < n; i += 8) {
         backward_eight(reset + i, update + i, fresh + i, products + i, n, before + i, grad_after + i, grad + i);
     }

@@ -163,17 +163,12 @@ EXPORT void abaca_items_read(const Logits *logits, const Loss *loss, const Runni
     }
 }
 
-static int ascending(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Copy the candidates of a row to the scratch memory, ascending. */
 static int64_t lay_out(const Running *running, int64_t n, Scratch scratch, Desk desk) {
     int64_t count = running->count[n];
     const int32_t *items = running->items + n * running->room;
     for (int64_t i = 0; i < count; i++) desk.keys[i] = (uint64_t)items[i] << 32 | (uint64_t)i;
-    qsort(desk.keys, (size_t)count, sizeof *desk.keys, ascending);
+    qsort(desk.keys, (size_t)count, sizeof *desk.keys, abaca_ascending);
     for (int64_t i = 0; i < count; i++) {
         int64_t from = (int64_t)(desk.keys[i] & 0xffffffffu);
         scratch.items[i] = items[from];
@@ -182,7 +177,7 @@ static int64_t lay_out(const Running *running, int64_t n, Scratch scratch, Desk 
     return count;
 }
 
-/* Let levels and history score candidates; marks tell who did. Returns how many there are, −1 where NaN leaves too few. */
+/* Levels and history rescore candidates and mark them. Returns their number, −1 where NaN leaves too few. */
 static int64_t override(const Logits *logits, const Primitives *simd, const Running *running, int64_t n,
                         Scratch scratch, Desk desk) {
     if (running->count[n] < wanted(logits)) return -1;
@@ -308,8 +303,8 @@ static void spread_levels(const Logits *logits, const Primitives *simd, const Ru
     }
 }
 
-/* Turn the base logits of a tile into gradients: times `scale`, what it then holds is the gradient of those that nothing
- * overrode. Those of the levels are added to grad_queries and to rows first … first + width − 1 of grad_table. */
+/* Turn the base logits of a tile into gradients: times `scale`, it then holds the gradient of logits without override.
+ * Those of the levels are added to grad_queries and to rows first … first + width − 1 of grad_table. */
 EXPORT void abaca_items_share(const Logits *logits, const Loss *loss, const Running *running, int64_t start,
                               int64_t count, int64_t first, int64_t width, float *tile, int64_t stride,
                               float *const *grad_queries, float *grad_table, void *memory) {

@@ -42,7 +42,7 @@ typedef struct {
     void (*drop)(const float *values, float *kept, int64_t n, uint32_t first, const Dropout *dropout);
 
     /* A step of a GRU for the n values of a state; n divides by 8. `reset`, `update` and `fresh` hold the products with
-     * the input and become the gates r, z and the candidate. `products` holds the three products with the state before. */
+     * the input and become the gates r, z and the candidate; `products` holds the three products with the state. */
     void (*gru_step)(int64_t n, float *reset, float *update, float *fresh, const float *products, const float *before,
                      float *after);
 

@@ -82,11 +82,6 @@ static float *restrict_row(const Logits *logits, const Question *question, int64
     return row;
 }
 
-static int ascending(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Sorts by logit, highest first, then by item: a key's upper half falls as the logit rises. */
 static uint64_t key(float logit, int32_t item) {
     float plain = logit + 0.0f; /* −0 is 0 */
@@ -106,7 +101,7 @@ static int best_items(const Logits *logits, const Primitives *simd, const Questi
     for (int64_t i = 0; i < question->n; i++) {
         desk.keys[i] = key(free.values[desk.places[i]], free.items[desk.places[i]]);
     }
-    qsort(desk.keys, (size_t)question->n, sizeof *desk.keys, ascending);
+    qsort(desk.keys, (size_t)question->n, sizeof *desk.keys, abaca_ascending);
     for (int64_t i = 0; i < question->n; i++) {
         int64_t item = (int64_t)(desk.keys[i] & 0xffffffffu);
         question->items[n * question->n + i] = item;

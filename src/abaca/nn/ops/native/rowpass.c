@@ -104,8 +104,8 @@ static void history_gradients(const Logits *logits, const Loss *loss, int64_t n,
     }
 }
 
-/* What the levels of a tile's rows give to the table, until all rows are done: (row, item, share), level by level. Added
- * item by item, each row of the table's gradient is touched once; row by row, it would come from far memory each time. */
+/* The levels' part of the table's gradient for the rows of a tile: (row, item, share), level by level. It is added item
+ * by item, so that each row of the gradient is read from memory once. */
 typedef struct {
     int64_t height;  /* H: rows of a tile at most */
     int64_t *counts; /* (R) */

@@ -83,3 +83,8 @@ int64_t abaca_select(const Primitives *simd, const float *values, int64_t n, int
     }
     return total;
 }
+
+int abaca_ascending(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}

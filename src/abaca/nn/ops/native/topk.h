@@ -5,7 +5,7 @@
 #include "primitives.h"
 
 /* Collect, ascending, all values that reach a threshold which at least k values reach; usually a few more than k.
- * groups has room for n floats, places for n + 8. Returns how many there are: fewer than k only if NaN is among them. */
+ * groups has room for n floats, places for n + 8. Returns their number: below k only where NaN is among them. */
 int64_t abaca_candidates(const Primitives *simd, const float *values, int64_t n, int64_t k, float *groups,
                          int32_t *places);
 
@@ -14,5 +14,8 @@ int64_t abaca_select(const Primitives *simd, const float *values, int64_t n, int
 
 /* The lowest float above a value. */
 float abaca_above(float value);
+
+/* Compares 64-bit integers for `qsort`. */
+int abaca_ascending(const void *a, const void *b);
 
 #endif
