@@ -33,10 +33,10 @@ from abaca.training.checkpoint import (
     Saved,
     append_record,
     check_same_run,
-    claimed,
     finished_run,
     load_model,
     load_state,
+    locked_run,
     save_model,
     write_record,
 )
@@ -91,7 +91,7 @@ class Recommender:
         where = None if folder is None else Path(folder)
         self._check_place(data, where)
         self._items = self._items if items is None else items
-        with nullcontext() if where is None else claimed(where, keep=not (resume or overwrite)):
+        with nullcontext() if where is None else locked_run(where, keep=not (resume or overwrite)):
             sequences = self.open(data, items if _prepared(data) else self._items)
             self._adopt(self._fit(sequences, where, refit, resume, watch or Watch()))
         self.sequences = sequences
@@ -182,7 +182,7 @@ class Recommender:
         if self.saved is None:
             raise ModelError(UNTRAINED)
         _check_not_prepared(Path(folder))
-        with claimed(Path(folder), keep=False):
+        with locked_run(Path(folder), keep=False):
             save_model(Path(folder), self.saved)
 
     @classmethod

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from abaca.bench.measure import MB, Measurement
+from abaca.durable import write_text
 from abaca.study.draw import COLOURS, Sheet
-from abaca.training.checkpoint import write_text
 
 BAR = 0.27
 """Inches of a bar with its distance."""

@@ -19,8 +19,8 @@ from abaca.data.reading.columns import recognise
 from abaca.data.reading.formats import LogFile, open_files
 from abaca.data.reading.lines import json_rows
 from abaca.data.reading.values import IdKind
-from abaca.data.sequences import checksum
 from abaca.data.store import text
+from abaca.durable import checksum
 from abaca.errors import LogError
 from abaca.types import Id
 

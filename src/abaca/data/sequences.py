@@ -1,6 +1,5 @@
 """Sequences: what training and evaluation read, as flat memory-mapped arrays in a prepared folder."""
 
-import hashlib
 import json
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy.typing as npt
 import pyarrow.parquet
 
 from abaca.data.catalogue import Catalogue
+from abaca.durable import checksum
 from abaca.errors import SequencesError
 
 __all__ = ["Catalogue", "Sequences", "Targets"]
@@ -184,9 +184,3 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if wrong:
         raise SequencesError(f"{file} lacks {', '.join(wrong)}; prepare the log again")
     return manifest
-
-
-def checksum(file: Path) -> str:
-    """SHA-256 of a file, read in pieces."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -5,6 +5,7 @@ from html import escape
 from itertools import product
 from pathlib import Path
 
+from abaca.durable import write_text
 from abaca.study.cases import Case
 from abaca.study.datasets import Census, dataset_table
 from abaca.study.draw import Sheet
@@ -16,7 +17,6 @@ from abaca.study.standing import Standing
 from abaca.study.study_figures import all_figures
 from abaca.study.table import WRITERS, Table, to_html
 from abaca.study.tables import BASELINES, all_tables, entrants, mean_figure
-from abaca.training.checkpoint import write_text
 
 CAPTIONS = {
     "repetition": "How often the last item of a user's first so many is one of those before it, apart by whether there "

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from abaca.data.sequences import Sequences
+from abaca.durable import locked, write_text
 from abaca.errors import SpecError, TrainingError
 from abaca.recommender import Recommender
 from abaca.study.extra import needs
 from abaca.study.plan import PREPARE, Options, Study
 from abaca.study.runs import FIGURES, check_validation, digest
 from abaca.study.toml import TomlTable, read_toml
-from abaca.training.checkpoint import write_text
 from abaca.training.trainer import Watch
 from abaca.types import Record
 
@@ -101,7 +99,7 @@ class Tuning:
         self.optuna.logging.set_verbosity(self.optuna.logging.ERROR)
         name = digest([search.encoder, search.output, search.fixed, search.space, sequences.fingerprint])
         epochs = search.recommender({key: _end(values, 0) for key, values in search.space.items()}).training.epochs
-        with FileLock(folder / "trials.lock"):
+        with locked(folder / "trials.lock"):
             self.study = self.optuna.create_study(
                 storage=f"sqlite:///{folder / TRIALS}",
                 study_name=name,
@@ -147,15 +145,15 @@ class Tuning:
         lines = [f"# The best of {found.trials} trials on validation {METRIC.upper()}: {found.figure:.4f}."]
         options = {"encoder": self.search.encoder, "output": self.search.output, **found.options}
         lines += [f"{name} = {json.dumps(value)}" for name, value in options.items()]
-        with FileLock(self.folder / "trials.lock"):
+        with locked(self.folder / "trials.lock"):
             write_text(self.folder / BEST, "\n".join(lines) + "\n")
         return found
 
     def _trial(self, trial: Any, watch: Watch) -> float:
-        with FileLock(self._lock_of(trial)):
+        with locked(self._lock_of(trial)):
             chosen = {name: _suggest(trial, name, values) for name, values in self.search.space.items()}
             folder = self.folder / "runs" / digest([self.study.study_name, self.search.options(chosen)])
-            with FileLock(f"{folder}.lock"):  # another searcher may try the same
+            with locked(Path(f"{folder}.lock")):  # another searcher may try the same
                 known = Path(f"{folder}.figure")
                 if not known.exists():
                     try:
@@ -186,13 +184,11 @@ class Tuning:
         """Trials whose process was killed begin again: their training goes on where it was saved."""
         state = self.optuna.trial.TrialState
         for trial in self.study.get_trials(deepcopy=False, states=(state.RUNNING,)):
-            try:
-                with FileLock(self._lock_of(trial), timeout=0):
+            with locked(self._lock_of(trial), wait=False) as alone:
+                if alone:
                     self.study.tell(trial.number, state=state.FAIL)
-                    if trial.params:
-                        self.study.enqueue_trial(trial.params)
-            except Timeout:
-                continue
+                if alone and trial.params:
+                    self.study.enqueue_trial(trial.params)
 
     def _lock_of(self, trial: Any) -> Path:
         """Held while a trial runs; several searches may share the folder."""

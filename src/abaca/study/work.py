@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from abaca.data.sequences import Sequences
+from abaca.durable import locked
 from abaca.errors import SpecError, TrainingError
 from abaca.evaluation import metrics
 from abaca.evaluation.evaluate import Evaluation
@@ -105,20 +105,19 @@ class Work:
         """Do a task, unless somebody else is at it or has done it."""
         place = self.workshop.path / "claims" / f"{task.kind}-{task.id}.lock"
         place.parent.mkdir(exist_ok=True)
-        try:
-            with FileLock(place, timeout=0):
-                self.results.refresh()
-                if self.results.get(task.kind, task.id) is not None:
-                    return True
-                tell(Message("began", task.words))
-                began = time.perf_counter()
-                values = task.do(Telling(task.words, tell))
-                self.results.append(task.kind, task.id, **values)
-                news = f"{_news(values)}{time.perf_counter() - began:.1f} s; at least {left} more to do"
-                tell(Message("done", task.words, 1.0, news))
+        with locked(place, wait=False) as alone:
+            if not alone:
+                return False
+            self.results.refresh()
+            if self.results.get(task.kind, task.id) is not None:
                 return True
-        except Timeout:
-            return False
+            tell(Message("began", task.words))
+            began = time.perf_counter()
+            values = task.do(Telling(task.words, tell))
+            self.results.append(task.kind, task.id, **values)
+            news = f"{_news(values)}{time.perf_counter() - began:.1f} s; at least {left} more to do"
+            tell(Message("done", task.words, 1.0, news))
+            return True
 
     def _baselines(self, data: DataSet) -> Iterator[Task]:
         for name in self.study.baselines:

@@ -4,23 +4,20 @@ The bytes that came are in `FILE.part`, and `FILE.part.json` says of what: the a
 version of the file (ETag or date) and its size. Only with such a name can the rest of the same version be asked for.
 """
 
-import fcntl
-import hashlib
 import http.client
 import json
-import os
 import re
 import shutil
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from abaca.durable import checksum, locked, put_in_place
 from abaca.errors import FetchError
 
 Progress = Callable[[int, int | None], None]
@@ -66,7 +63,9 @@ def download(address: str, to: Path, expected: Expected, progress: Progress | No
     if urlsplit(address).scheme not in ("http", "https"):
         raise FetchError(f"{address!r} is not an address that begins with http:// or https://")
     to.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(to):
+    with locked(to.with_name(to.name + ".lock"), wait=False) as alone:
+        if not alone:
+            raise FetchError(f"{to} is being downloaded by another process; wait for it")
         part = to.with_name(to.name + ".part")
         _receive_all(address, part, progress or _silent)
         try:
@@ -74,25 +73,8 @@ def download(address: str, to: Path, expected: Expected, progress: Progress | No
         except FetchError:
             _forget(part)
             raise
-        with part.open("rb") as stream:
-            os.fsync(stream.fileno())
-        part.replace(to)
+        put_in_place(part, to)
         _state(part).unlink(missing_ok=True)
-
-
-@contextmanager
-def _alone(to: Path) -> Iterator[None]:
-    """Two processes that write one file would mix it: the second is sent away."""
-    lock = to.with_name(to.name + ".lock")
-    with lock.open("w") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise FetchError(f"{to} is being downloaded by another process; wait for it") from error
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
 
 
 def _receive_all(address: str, part: Path, progress: Progress) -> None:
@@ -113,11 +95,7 @@ def verify(file: Path, expected: Expected) -> None:
     if expected.bytes is not None and size != expected.bytes:
         raise FetchError(f"{file.name} has {size:,} bytes where {expected.bytes:,} are expected{_CURE}")
     for kind, wanted in (("md5", expected.md5), ("sha256", expected.sha256)):
-        if wanted is None:
-            continue
-        with file.open("rb") as stream:
-            found = hashlib.file_digest(stream, kind).hexdigest()
-        if found != wanted:
+        if wanted is not None and (found := checksum(file, kind)) != wanted:
             raise FetchError(f"{file.name} has the {kind} {found} where {wanted} is expected{_CURE}")
 
 

@@ -3,9 +3,7 @@
 A fetched folder holds `log.parquet`, perhaps `items.parquet`, and `source.json`, which is written last.
 """
 
-import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ from abaca.data.public.download import Expected, Progress, download, verify
 from abaca.data.public.layouts import convert, count, write_titles
 from abaca.data.public.sources import Origin, Recipe
 from abaca.data.public.unpack import unpack
-from abaca.data.temporary import locked
+from abaca.durable import LOCK, checksum, locked, put_in_place
 from abaca.errors import FetchError
 
 DOWNLOADS = "downloads"
@@ -83,7 +81,7 @@ def fetch(
     file = _obtain(recipe, origin, folder / DOWNLOADS, address, expected, progress)
     facts = {
         "name": recipe.name, "from": place, "address": _address_of(file), "file": file.name,
-        "bytes": file.stat().st_size, "sha256": _sha256(file), "page": recipe.page, "licence": recipe.licence,
+        "bytes": file.stat().st_size, "sha256": checksum(file), "page": recipe.page, "licence": recipe.licence,
         "cite": recipe.cite, "filters": {"min_user": recipe.min_user, "min_item": recipe.min_item},
     }  # fmt: skip
     _convert(file, origin, folder, facts)
@@ -147,10 +145,10 @@ def _or_recbole(recipe: Recipe, origin: Origin) -> str:
 def _convert(file: Path, origin: Origin, folder: Path, facts: dict[str, Any]) -> None:
     """Unpack and convert in a folder of its own; what is complete takes its place, `source.json` last."""
     wanted = [origin.log or (file.name,), *([(origin.titles,)] if origin.titles else [])]
-    with locked(folder, wait=True) as alone, tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as made:
+    with locked(folder / LOCK), tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as made:
         draft = Path(made)
         for left in folder.glob(".draft-*"):
-            if alone and left != draft:  # a process that was killed left it
+            if left != draft:  # a process that was killed left it
                 shutil.rmtree(left, ignore_errors=True)
         raw = draft / "raw"
         raw.mkdir()
@@ -164,18 +162,7 @@ def _convert(file: Path, origin: Origin, folder: Path, facts: dict[str, Any]) ->
         (folder / SOURCE).unlink(missing_ok=True)
         for name in ("items.parquet", "log.parquet", SOURCE):
             if (draft / name).exists():
-                _sync(draft / name)
-                (draft / name).replace(folder / name)
-
-
-def _sync(file: Path) -> None:
-    with file.open("rb") as stream:
-        os.fsync(stream.fileno())
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+                put_in_place(draft / name, folder / name)
 
 
 def _read_facts(file: Path) -> dict[str, Any]:
