@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from abaca.data.batches import history_batches
-from abaca.data.catalogue import Catalogue
+from abaca.data.catalogue import Catalogue, check_id
 from abaca.errors import QueryError
 from abaca.evaluation.ranker import BATCH, ModelRanker, padded
 from abaca.nn.logits import COPY, Answer, Question
@@ -148,7 +148,7 @@ class Advisor:
         """Items of raw ids in their order; ids that the model does not know are PAD, and put into `unknown`."""
         items = []
         for raw in _listed(ids, "ids"):
-            id = _plain(raw)
+            id = check_id(raw)
             item = self.catalogue.index(id)
             if item is None or item >= self.catalogue.size:
                 unknown[id] = None
@@ -274,15 +274,3 @@ def _listed(entries: Any, what: str) -> list[Any]:
         return list(entries)
     except TypeError:
         raise QueryError(f"expected a list of {what}, got {entries!r}; pass [{entries!r}]") from None
-
-
-def _plain(raw: Any) -> Id:
-    """An id of NumPy or torch as Python's own, so that it finds its item."""
-    try:
-        plain: Id = raw.item() if hasattr(raw, "item") else raw
-        hash(plain)
-    except (TypeError, ValueError, RuntimeError):
-        plain = True
-    if isinstance(plain, bool):
-        raise QueryError(f"an id is text or a whole number, got {raw!r}; recommend takes one history, a list of ids")
-    return plain

@@ -84,7 +84,7 @@ def _queries(
         return tuning_histories(ranker), tuning_histories(ranker, CHECK_SEED)
     found = []
     for history in source.open().read(0):
-        items = [saved.catalogue.index(id) for id in saved.catalogue.spelled(history.ids)]
+        items = [saved.catalogue.index(id) for id in history.ids]
         known = np.array([item for item in items if item is not None], dtype=np.int64)
         if len(known):
             found.append(known)

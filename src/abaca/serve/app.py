@@ -23,7 +23,6 @@ from abaca.errors import QueryError
 from abaca.serve import schemas
 from abaca.serve.batching import Batcher
 from abaca.serve.events import Event, Store
-from abaca.serve.finding import spelled
 from abaca.serve.guards import BodyLimit, Deadline, Gate, Recorder
 from abaca.serve.meters import CONTENT_TYPE, Meters
 from abaca.serve.problems import NO_STORE, add_errors
@@ -150,8 +149,7 @@ class Face:
         store, _ = self._storing()
         model = self._model(ask.model)
         history = await asyncio.to_thread(store.history, user, MOST_REMEMBERED)
-        catalogue = model.finder.catalogue
-        (found,) = await self.service.recommend(model, [[spelled(catalogue, id) for id in history]], ask.policy)
+        (found,) = await self.service.recommend(model, [history], ask.policy)
         whose = {"model": model.name, "version": model.version, "user": user, "events": len(history)}
         return JSONResponse({**whose, **schemas.answer(found)})
 
@@ -159,10 +157,11 @@ class Face:
         """What the server remembers of a user, in the order of time."""
         store, _ = self._storing()
         catalogue = self.service.model().finder.catalogue
-        ids = [spelled(catalogue, id) for id in await asyncio.to_thread(store.history, user, MOST_REMEMBERED)]
-        known = [catalogue.index(id) for id in ids]
-        titles = [str(id) if item is None else catalogue.name(item) for id, item in zip(ids, known, strict=True)]
-        items = [{"id": id, "title": title} for id, title in zip(ids, titles, strict=True)]
+        ids = await asyncio.to_thread(store.history, user, MOST_REMEMBERED)
+        items = [
+            {"id": id, "title": id} if item is None else {"id": catalogue.ids[item], "title": catalogue.name(item)}
+            for id, item in zip(ids, map(catalogue.index, ids), strict=True)
+        ]
         return JSONResponse({"user": user, "items": items})
 
     async def forget_user(self, user: UserInPath) -> Response:

@@ -1,11 +1,9 @@
 """Finding items by id or title, as a person types."""
 
-import re
 from bisect import bisect_left
 from itertools import accumulate
 
 from abaca.data.catalogue import Catalogue
-from abaca.types import Id
 
 LOOKED_AT = 500
 """Of the items that match, this many of the most popular are put in order."""
@@ -30,7 +28,7 @@ class Finder:
         words = query.casefold().split()
         if not words:
             return list(range(min(n, self.catalogue.size)))
-        same = self.catalogue.index(spelled(self.catalogue, query.strip()))
+        same = self.catalogue.index(query.strip())
         exact = [same] if same is not None and same < self.catalogue.size else []
         matches = sorted(self._matches(words), key=lambda item: self._fit(item, words))
         return list(dict.fromkeys([*exact, *matches]))[:n]
@@ -58,9 +56,3 @@ class Finder:
         if name.startswith(f" {whole}"):
             return 0 if name.startswith(f" {whole} ") else 1
         return 2 if all(f" {word}" in name for word in words) else 3
-
-
-def spelled(catalogue: Catalogue, text: str) -> Id:
-    """The id that text stands for: where the catalogue's ids are integers, text that spells one is that integer."""
-    integers = bool(catalogue.ids) and isinstance(catalogue.ids[0], int)
-    return int(text) if integers and re.fullmatch(r"-?[0-9]{1,19}", text) else text
