@@ -4,24 +4,28 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+from abaca.data.database import Database, enough_room
 from abaca.data.reading.columns import Columns, Wanted, choose
 from abaca.data.reading.formats import LogFile, open_files
 from abaca.data.reading.staging import Staging
 from abaca.data.reading.tables import is_table, to_arrow
-from abaca.data.store import Store, room_to_work
 from abaca.errors import LogError, SpecError
 
 OnBadRow = Literal["error", "skip"]
 
+ORDER = '"time", rest, "row"'
+"""The order of a user's interactions: by exact time, and at the same time by place in the log."""
+
 
 class Log:
-    """An interaction log that was read; its rows are the view `log(row, user, item, time, event)` of its store.
+    """An interaction log that was read: the view `log(row, user, item, time, rest, event)` of a database.
 
-    `row` is the place in the log: files by path, then rows. `time` is in seconds, or the number that was given.
+    `row` is the place in the log: files by path, then rows. `time` is in seconds, or the number that was given, as a
+    DOUBLE, and `rest` what an integer or nanoseconds have beyond that.
     """
 
-    def __init__(self, store: Store, staging: Staging, names: tuple[str, ...], path: Path | None = None) -> None:
-        self.store = store
+    def __init__(self, database: Database, staging: Staging, names: tuple[str, ...], path: Path | None = None) -> None:
+        self.database = database
         self.path = path
         """The file or folder it was read from; None for a table."""
         self.names = names
@@ -37,7 +41,7 @@ class Log:
         self.on_bad_row: OnBadRow = "skip" if staging.skip else "error"
         self.bad_rows: dict[str, int] = dict(staging.bad_rows)
         """How many rows were left out, by what was wrong with them."""
-        self.rows: int = store.value("SELECT count(*) FROM log")
+        self.rows: int = database.value("SELECT count(*) FROM log")
 
     @property
     def has_time(self) -> bool:
@@ -63,7 +67,7 @@ class Log:
 
     def close(self) -> None:
         """Delete the temporary database; happens by itself when the log is forgotten."""
-        self.store.close()
+        self.database.close()
 
 
 def read_log(
@@ -87,18 +91,18 @@ def read_log(
         raise SpecError(f"`on_bad_row` is error or skip, got {on_bad_row!r}")
     if isinstance(source, Log):
         return source
-    store = Store()
+    database = Database()
     try:
-        with room_to_work():
+        with enough_room():
             return _read(
-                store, source, Staging(store, Wanted(user, item, time, event, like), skip=on_bad_row == "skip")
+                database, source, Staging(database, Wanted(user, item, time, event, like), skip=on_bad_row == "skip")
             )
     except BaseException:
-        store.close()
+        database.close()
         raise
 
 
-def _read(store: Store, source: Any, staging: Staging) -> Log:
+def _read(database: Database, source: Any, staging: Staging) -> Log:
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         files = open_files(path)
@@ -118,8 +122,10 @@ def _read(store: Store, source: Any, staging: Staging) -> Log:
     shown = names[0] if len(names) == 1 else f"{len(names)} files"
     if not staging.begun:
         raise LogError(f"{shown}: the log is empty; it needs a first line that names the columns, and interactions")
-    store.run('CREATE VIEW log AS SELECT rowid AS "row", "user", item, "time", event FROM staged WHERE bad = 0')
-    log = Log(store, staging, names, path)
+    database.run(
+        'CREATE VIEW log AS SELECT rowid AS "row", "user", item, "time", rest, event FROM staged WHERE bad = 0'
+    )
+    log = Log(database, staging, names, path)
     if log.rows == 0:
         bad = sum(log.bad_rows.values())
         why = f"all {bad} rows were bad and skipped" if bad else "there is no interaction after the column names"

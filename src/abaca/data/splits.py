@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from abaca.data.log import Log
+from abaca.data.engine import Engine, Ints
 from abaca.data.reading.values import parse_time, unix_scale
 from abaca.errors import SpecError
 
 TargetChoice = Literal["last", "first", "all"]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -67,11 +65,16 @@ def by_time(
     return Split(rule, valid_start, valid, test, cuts, candidates - len(valid) - len(test))
 
 
-def find_cuts(log: Log, valid_from: str | float, test_from: str | float) -> tuple[float, float]:
-    """The two moments of a split by time: as given, or the time below which a share like '80%' of `kept` lies."""
-    first = _cut(log, valid_from, "`valid_from`")
-    second = _cut(log, test_from, "`test_from`")
-    earliest, latest = log.store.row('SELECT min("time"), max("time") FROM kept')
+def find_cuts(
+    engine: Engine, valid_from: str | float | None, test_from: str | float | None, *, dates: bool
+) -> tuple[float, float]:
+    """The two moments of a split by time: as given, or the time below which a share of what is kept lies.
+
+    Without a moment, validation begins at '80%' and test at '90%'.
+    """
+    first = _cut(engine, "80%" if valid_from is None else valid_from, "`valid_from`", dates=dates)
+    second = _cut(engine, "90%" if test_from is None else test_from, "`test_from`", dates=dates)
+    earliest, latest = engine.span()
     span = f"the log goes from {moment(earliest)} to {moment(latest)}"
     if first >= second:
         raise SpecError(
@@ -113,12 +116,11 @@ def as_date(time: float) -> str | None:
     return datetime.datetime.fromtimestamp(time / scale, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _cut(log: Log, value: str | float, option: str) -> float:
+def _cut(engine: Engine, value: str | float, option: str, *, dates: bool) -> float:
     part = share(value)
     if part is None:
-        return parse_time(log.store, value, option, dates=log.dates)
-    place = int(part * log.store.value("SELECT count(*) FROM kept"))
-    return float(log.store.value('SELECT "time" FROM kept ORDER BY "time" LIMIT 1 OFFSET $1', [place]))
+        return parse_time(value, option, engine.latest(), dates=dates)
+    return engine.time_at(int(part * engine.count()))
 
 
 def _targets(begin: Ints, end: Ints, target: TargetChoice) -> Ints:

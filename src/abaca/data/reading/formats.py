@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 
+from abaca.data.database import text
 from abaca.data.reading import lines as textlines
-from abaca.data.store import text
 from abaca.errors import LogError
 
 FORMATS = {

@@ -12,6 +12,7 @@ from itertools import islice
 import duckdb
 import pyarrow
 
+from abaca.data.database import Database
 from abaca.data.reading.columns import Columns, Wanted, choose, passed_over
 from abaca.data.reading.formats import SAMPLE, LogFile
 from abaca.data.reading.lines import Row
@@ -21,12 +22,12 @@ from abaca.data.reading.values import (
     id_kind,
     id_kind_of,
     id_sql,
+    rest_sql,
     text_sql,
     time_kind,
     time_kind_of,
     time_sql,
 )
-from abaca.data.store import Store
 from abaca.errors import LogError
 
 BAD = {1: "not a JSON object", 2: "missing user", 3: "missing item", 4: "unreadable time"}
@@ -54,7 +55,7 @@ class Part:
 class Staging:
     """Collects the rows of a log, part by part, in the table `staged(user, item, time, event, bad)`."""
 
-    def __init__(self, store: Store, wanted: Wanted, *, skip: bool) -> None:
+    def __init__(self, database: Database, wanted: Wanted, *, skip: bool) -> None:
         self.bad_rows: Counter[str] = Counter()
         self.columns: Columns
         self.passed_over: dict[str, list[str]]
@@ -64,7 +65,7 @@ class Staging:
         self._first = ""
         self._ids: tuple[IdKind, IdKind]
         self._times: TimeKind | None = None
-        self._store = store
+        self._database = database
         self.wanted = wanted
         self.skip = skip
 
@@ -75,7 +76,7 @@ class Staging:
 
     def add_file(self, file: LogFile) -> None:
         """Stage the rows of a file."""
-        path = self._store.without_wildcards(file.path)
+        path = self._database.without_wildcards(file.path)
         sql = replace(file, path=path).sql()
         part = Part(file.name, file.unit, file.columns, sql, lambda place: self._sample(sql, place), file.locate)
         if file.format == "parquet":
@@ -104,7 +105,7 @@ class Staging:
             lambda place: self._sample(sql, place),
             lambda row: row + 1,
         )
-        with self._store.registered("arrow_part", table.rename_columns(places)):
+        with self._database.registered("arrow_part", table.rename_columns(places)):
             try:
                 self._stage(part)
             except duckdb.Error as error:
@@ -119,7 +120,7 @@ class Staging:
         rows, done = self._sound(file, used), 0
         try:
             while (chunk := _chunk(rows, used)).num_rows or not self.begun:
-                with self._store.registered("arrow_part", chunk):
+                with self._database.registered("arrow_part", chunk):
                     self._stage(replace(part, sql=sql, locate=partial(_locate_after, file, done)))
                 done += chunk.num_rows
         except (OSError, EOFError) as error:
@@ -138,15 +139,15 @@ class Staging:
 
     def _stage(self, part: Part) -> None:
         columns = choose(part.columns, self.wanted, part.where)
-        types = self._store.types(part.sql)
+        types = self._database.types(part.sql)
         places = [None if column is None else part.columns.index(column) for column in columns]
         if self.begun:
             self._agree(part, columns, places, types)
         else:
             self._begin(part, columns, places, types)
-        before = self._store.value("SELECT coalesce(max(rowid), -1) FROM staged")
-        self._store.run(f"INSERT INTO staged {self._select(part, places, types)}")
-        counts = self._store.rows(
+        before = self._database.value("SELECT coalesce(max(rowid), -1) FROM staged")
+        self._database.run(f"INSERT INTO staged {self._select(part, places, types)}")
+        counts = self._database.rows(
             "SELECT bad, count(*) FROM staged WHERE rowid > $1 AND bad > 0 GROUP BY bad", [before]
         )
         if counts and not self.skip:
@@ -168,13 +169,13 @@ class Staging:
             f'"{role}" {"VARCHAR" if kind == "text" else "BIGINT"}'
             for role, kind in zip(("user", "item"), self._ids, strict=True)
         )
-        self._store.run(f'CREATE TABLE staged ({listed}, "time" DOUBLE, event VARCHAR, bad UTINYINT)')
+        self._database.run(f'CREATE TABLE staged ({listed}, "time" DOUBLE, rest SMALLINT, event VARCHAR, bad UTINYINT)')
 
     def _time_kind(self, part: Part, time: int | None, types: dict[str, str]) -> TimeKind | None:
         """How a part spells times; None where nothing tells, as in a file without rows."""
         if time is None:
             return None
-        return time_kind(types[f"c{time}"], part.where) or time_kind_of(self._store, part.sample(time))
+        return time_kind(types[f"c{time}"], part.where) or time_kind_of(part.sample(time))
 
     def _agree(self, part: Part, columns: Columns, places: Places, types: dict[str, str]) -> None:
         """Every later part must spell ids and times as the first does."""
@@ -200,24 +201,27 @@ class Staging:
         """The query that reads ids and times out of a part and marks its bad rows."""
         user, item, time, event = places
         broken = "broken" if "broken" in types else "false"
-        when = "NULL" if time is None else time_sql(f"c{time}", types[f"c{time}"], self._times or "number")
+        when, rest = "NULL", "0"
+        if time is not None:
+            spelled = (f"c{time}", types[f"c{time}"], self._times or "number")
+            when, rest = time_sql(*spelled), rest_sql(*spelled)
         fields = [
             id_sql(f"c{user}", types[f"c{user}"], self._ids[0]) + ' AS "user"',
             id_sql(f"c{item}", types[f"c{item}"], self._ids[1]) + " AS item",
-            f'{when} AS "time"',
+            f'{when} AS "time", {rest} AS rest',
             ("NULL" if event is None else text_sql(f"c{event}", types[f"c{event}"])) + " AS event",
             f"{broken} AS broken",
         ]
         untimely = "false" if time is None else '"time" IS NULL'
         return (
-            'SELECT "user", item, "time", event, CASE WHEN broken THEN 1 WHEN "user" IS NULL THEN 2 '
+            'SELECT "user", item, "time", rest, event, CASE WHEN broken THEN 1 WHEN "user" IS NULL THEN 2 '
             f"WHEN item IS NULL THEN 3 WHEN {untimely} THEN 4 ELSE 0 END FROM "
             f"(SELECT {', '.join(fields)} FROM ({part.sql}))"
         )
 
     def _complaint(self, part: Part, places: Places, before: int) -> str:
         """What is wrong with the first bad row of the part that was just staged, where, and what to do."""
-        first, row, bad = self._store.row(
+        first, row, bad = self._database.row(
             "SELECT min(rowid), min(rowid) FILTER (bad > 0), arg_min(bad, rowid) FILTER (bad > 0) "
             "FROM staged WHERE rowid > $1",
             [before],
@@ -228,7 +232,7 @@ class Staging:
         if bad == 1:
             return f"{place}: not a JSON object; {cure}"
         column = places[bad - 2]
-        value = self._store.value(f"SELECT c{column}::VARCHAR FROM ({part.sql}) LIMIT 1 OFFSET {ordinal}")
+        value = self._database.value(f"SELECT c{column}::VARCHAR FROM ({part.sql}) LIMIT 1 OFFSET {ordinal}")
         role = ("user", "item", "time")[bad - 2]
         if value is None or value in ("", '""', "null"):
             return f"{place}: the {role} is missing; {cure}"
@@ -238,7 +242,7 @@ class Staging:
         return f"{place}: {role} {value} is not {wanted}, as the other ids are; {cure}"
 
     def _sample(self, sql: str, place: int) -> list[object]:
-        rows = self._store.rows(f"SELECT c{place} FROM ({sql}) WHERE c{place} IS NOT NULL LIMIT {SAMPLE}")
+        rows = self._database.rows(f"SELECT c{place} FROM ({sql}) WHERE c{place} IS NOT NULL LIMIT {SAMPLE}")
         return [row[0] for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""Histories to recommend after: those of a log's users, or lists, one per row; streamed, oldest item first."""
+"""Queries of a file: the histories of a log's users, or lists, one per row; streamed, oldest item first."""
 
 import hashlib
 import json
@@ -12,14 +12,14 @@ import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
 
-from abaca.data.filters import event_sql, without_consecutive
-from abaca.data.log import Log, OnBadRow, read_log
+from abaca.data.database import text
+from abaca.data.duckdb_engine import event_sql, without_consecutive
+from abaca.data.log import ORDER, Log, OnBadRow, read_log
 from abaca.data.prepare import PrepareOptions
 from abaca.data.reading.columns import recognise
 from abaca.data.reading.formats import LogFile, open_files
 from abaca.data.reading.lines import json_rows
 from abaca.data.reading.values import IdKind
-from abaca.data.store import text
 from abaca.durable import checksum
 from abaca.errors import LogError
 from abaca.types import Id
@@ -31,19 +31,21 @@ MEMORY = "500MB"
 """What DuckDB may hold while a log is read: the model that answers needs its share."""
 
 
-class History(NamedTuple):
+class Query(NamedTuple):
     """One history and whose it is."""
 
     key: Id
     ids: list[Id]
+    times: list[float] | None = None
+    """When each interaction happened, as in `times.npy`; None where the log has no times."""
 
 
-class Histories(Protocol):
-    """Histories in an order that does not change from one reading to the next."""
+class Queries(Protocol):
+    """Queries in an order that does not change from one reading to the next."""
 
     @property
     def key(self) -> str:
-        """What a history is known by: `user`, or `row` (from 0) where lists come without users."""
+        """What names a query: its `user`, or its `row` (from 0) where lists come without users."""
         ...
 
     @property
@@ -51,7 +53,7 @@ class Histories(Protocol):
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """How many queries there are."""
         ...
 
     @property
@@ -59,62 +61,63 @@ class Histories(Protocol):
         """Rows that were left out, by what was wrong with them."""
         ...
 
-    def read(self, start: int) -> Iterator[History]:
-        """The histories from number `start` on."""
+    def read(self, start: int) -> Iterator[Query]:
+        """The queries from number `start` on."""
         ...
 
 
-class LogHistories:
-    """What each user of a log did, users by id, each in time order, ties in file order."""
+class LogQueries:
+    """The history of each user of a log, users by id, each in time order, ties in file order."""
 
     key = "user"
 
     def __init__(self, log: Log, options: PrepareOptions) -> None:
-        self.store = log.store
-        self.store.run(f"SET memory_limit = {text(MEMORY)}")
+        self.database = log.database
+        self.database.run(f"SET memory_limit = {text(MEMORY)}")
         self.bad_rows = log.bad_rows
-        time = '"time"::FLOAT' if options.time_precision == "single" else '"time"'
+        self.timed = log.has_time
+        time = '"time"::FLOAT::DOUBLE AS "time", 0 AS rest' if options.time_precision == "single" else '"time", rest'
         counts = event_sql(options.events) if options.events is not None and log.has_event else "true"
-        counted = f'(SELECT "row", "user", item, {time} AS "time" FROM log WHERE {counts})'
+        counted = f'(SELECT "row", "user", item, {time} FROM log WHERE {counts})'
         rows = without_consecutive(counted) if options.drop_consecutive else f"SELECT * FROM {counted}"
-        self.store.run(f"CREATE OR REPLACE TEMPORARY VIEW history AS {rows}")
-        self.total: int = self.store.value('SELECT count(DISTINCT "user") FROM history')
-        kind = self.store.types('SELECT "user" FROM log')["user"]
+        self.database.run(f"CREATE OR REPLACE TEMPORARY VIEW history AS {rows}")
+        self.total: int = self.database.value('SELECT count(DISTINCT "user") FROM history')
+        kind = self.database.types('SELECT "user" FROM log')["user"]
         self.key_kind: IdKind = "integer" if kind == "BIGINT" else "text"
 
-    def read(self, start: int) -> Iterator[History]:
+    def read(self, start: int) -> Iterator[Query]:
         if start >= self.total:
             return
-        first = self.store.value(f'SELECT DISTINCT "user" FROM history ORDER BY "user" LIMIT 1 OFFSET {start}')
+        first = self.database.value(f'SELECT DISTINCT "user" FROM history ORDER BY "user" LIMIT 1 OFFSET {start}')
         where = f'WHERE "user" >= {text(first) if isinstance(first, str) else first}' if start else ""
-        pending: History | None = None
-        for batch in self.store.batches(f'SELECT "user", item FROM history {where} ORDER BY "user", "time", "row"'):
-            for user, ids in _runs(batch):
-                if pending is not None and pending.key == user:
-                    pending.ids.extend(ids)
+        rows = f'SELECT "user", item, "time" FROM history {where} ORDER BY "user", {ORDER}'
+        pending: Query | None = None
+        for batch in self.database.batches(rows):
+            for query in self._runs(batch):
+                if pending is not None and pending.key == query.key:  # of a user whose rows two batches share
+                    pending.ids.extend(query.ids)
+                    (pending.times or []).extend(query.times or [])
                     continue
                 if pending is not None:
                     yield pending
-                pending = History(user, ids)
+                pending = query
         if pending is not None:
             yield pending
 
-
-def _runs(batch: pyarrow.RecordBatch) -> Iterator[tuple[Id, list[Id]]]:
-    """Consecutive rows (user, item) of one user together."""
-    users, items = batch.columns
-    if not len(users):
-        return
-    changes = pyarrow.compute.not_equal(users[1:], users[:-1]).to_numpy(zero_copy_only=False).nonzero()[0] + 1
-    bounds = [0, *changes.tolist(), len(users)]
-    ids = items.to_pylist()
-    for begin, end in pairwise(bounds):
-        yield users[begin].as_py(), ids[begin:end]
+    def _runs(self, batch: pyarrow.RecordBatch) -> Iterator[Query]:
+        """Consecutive rows (user, item, time) of one user together."""
+        users, items, times = batch.columns
+        if not len(users):
+            return
+        changes = pyarrow.compute.not_equal(users[1:], users[:-1]).to_numpy(zero_copy_only=False).nonzero()[0] + 1
+        ids, moments = items.to_pylist(), times.to_pylist()
+        for begin, end in pairwise([0, *changes.tolist(), len(users)]):
+            yield Query(users[begin].as_py(), ids[begin:end], moments[begin:end] if self.timed else None)
 
 
 @dataclass(frozen=True)
-class ListHistories:
-    """One history per row: a list column of Parquet files, or of JSON lines."""
+class ListQueries:
+    """One query per row: a list column of Parquet files, or of JSON lines."""
 
     files: list[LogFile]
     column: str
@@ -135,10 +138,10 @@ class ListHistories:
     def key(self) -> str:
         return "row" if self.user is None else "user"
 
-    def read(self, start: int) -> Iterator[History]:
+    def read(self, start: int) -> Iterator[Query]:
         number = start
         for file, line, key, ids in self._rows(start):
-            yield History(number if self.user is None else self._key(file, line, key), _ids(file, line, ids))
+            yield Query(number if self.user is None else self._key(file, line, key), _ids(file, line, ids))
             number += 1
 
     def _rows(self, start: int) -> Iterator[tuple[LogFile, int, Any, Any]]:
@@ -204,21 +207,21 @@ class HistorySource:
     options: PrepareOptions = PrepareOptions()  # noqa: RUF009
     """What the model learned from: which events count, and whether a repetition at once does."""
 
-    def open(self) -> Histories:
+    def open(self) -> Queries:
         """The lists of a column, else what the users of a log did."""
         files = open_files(self.path)
         lists = self.history or self._list_column(files[0])
         if lists is None:
             bad = {} if self.on_bad_row is None else {"on_bad_row": self.on_bad_row}
             log = read_log(self.path, user=self.user, item=self.item, time=self.time, **{**self.like, **bad})
-            return LogHistories(log, self.options)
+            return LogQueries(log, self.options)
         for file in files:
             _check_lists(file, lists)
         first = files[0]
         user = self.user or recognise("user", [name for name in first.columns if name != lists], first.name)
         if user is not None and user not in first.columns:
             raise LogError(f"{first.name}: there is no column {user!r}; it has {', '.join(first.columns)}")
-        return ListHistories(files, lists, user, _key_kind(first, user), [_length(file) for file in files])
+        return ListQueries(files, lists, user, _key_kind(first, user), [_length(file) for file in files])
 
     def fingerprint(self) -> str:
         """Names what the files hold, and how they are read."""
