@@ -93,10 +93,7 @@ def _load_file(database: Database, file: LogFile) -> None:
         named = ", ".join(f"{value} AS c{place}" for place, value in enumerate(listed))
         database.replace("item_table", f"SELECT {named}{broken} FROM ({sql})")
     except duckdb.Error as error:
-        for row in file.rows(list(places)) if file.format != "parquet" else ():
-            if row.fault is not None:
-                raise LogError(f"{file.name} line {row.line}: {row.fault[1]}; fix the line") from error
-        raise LogError(f"{file.name}: cannot be read ({str(error).splitlines()[0]}); write the file again") from error
+        raise file.refusal(error) from error
     if broken and (first := database.value("SELECT min(rowid) FROM item_table WHERE broken")) is not None:
         raise LogError(f"{file.name} line {file.locate(first)}: not a JSON object; fix the line")
 

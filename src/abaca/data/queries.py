@@ -3,29 +3,32 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import duckdb
 import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
 
-from abaca.data.database import text
+from abaca.data.database import Database, text
 from abaca.data.duckdb_engine import event_sql, without_consecutive
 from abaca.data.log import ORDER, Log, OnBadRow, read_log
 from abaca.data.prepare import PrepareOptions
 from abaca.data.reading.columns import recognise
 from abaca.data.reading.formats import LogFile, open_files
-from abaca.data.reading.lines import json_rows
-from abaca.data.reading.values import IdKind
+from abaca.data.reading.values import IdKind, id_kind, id_kind_of
 from abaca.durable import checksum
 from abaca.errors import LogError
 from abaca.types import Id
 
 ROWS = 8192
 """Rows of a file with lists that are in memory at once."""
+
+LISTS = ("list", "large_list", "fixed_size_list")
+"""Arrow types of lists."""
 
 MEMORY = "500MB"
 """What DuckDB may hold while a log is read: the model that answers needs its share."""
@@ -115,76 +118,61 @@ class LogQueries:
             yield Query(users[begin].as_py(), ids[begin:end], moments[begin:end] if self.timed else None)
 
 
-@dataclass(frozen=True)
 class ListQueries:
     """One query per row: a list column of Parquet files, or of JSON lines."""
 
-    files: list[LogFile]
-    column: str
-    user: str | None
-    key_kind: IdKind
-    lengths: list[int]
-    """Rows of each file."""
-
-    @property
-    def total(self) -> int:
-        return sum(self.lengths)
-
-    @property
-    def bad_rows(self) -> dict[str, int]:
-        return {}
-
-    @property
-    def key(self) -> str:
-        return "row" if self.user is None else "user"
+    def __init__(self, files: list[LogFile], column: str, user: str | None) -> None:
+        for file in files:
+            _check_column(file, column)
+            if column not in _list_columns(file):
+                raise LogError(f"{file.name}: column {column!r} does not hold lists; leave --history out for a log")
+        self.database = Database()
+        self.files = [replace(file, path=self.database.without_wildcards(file.path)) for file in files]
+        self.column, self.user = column, user
+        self.key = "row" if user is None else "user"
+        self.bad_rows: dict[str, int] = {}
+        self.key_kind: IdKind = "integer" if user is None else self._key_kind(files[0], user)
+        self.lengths = [int(next(self._rows(file, "SELECT count(*)"))[0]) for file in self.files]
+        self.total = sum(self.lengths)
 
     def read(self, start: int) -> Iterator[Query]:
-        number = start
-        for file, line, key, ids in self._rows(start):
-            yield Query(number if self.user is None else self._key(file, line, key), _ids(file, line, ids))
-            number += 1
-
-    def _rows(self, start: int) -> Iterator[tuple[LogFile, int, Any, Any]]:
-        """The file, its row or line, the key and the list, from number `start` on."""
+        before = 0
         for file, length in zip(self.files, self.lengths, strict=True):
-            if start < length:
-                read = self._parquet if file.format == "parquet" else self._json
-                for line, key, ids in read(file, start):
-                    yield file, line, key, ids
-            start = max(0, start - length)
+            skipped = min(max(0, start - before), length)
+            broken = "broken" if file.format == "json" else "false"
+            columns = [self.column] if self.user is None else [self.column, self.user]
+            fields = ", ".join([broken, *(f"c{file.columns.index(column)}" for column in columns)])
+            rows = self._rows(file, f"SELECT {fields}", f"OFFSET {skipped}")
+            for place, (bad, ids, *key) in enumerate(rows, start=skipped):
+                if bad:
+                    raise LogError(f"{file.name} line {file.locate(place)}: not a JSON object; fix the line")
+                yield Query(self._key(file, place, key[0]) if key else before + place, _ids(file, place, ids))
+            before += length
 
-    def _parquet(self, file: LogFile, start: int) -> Iterator[tuple[int, Any, Any]]:
-        columns = [self.column] if self.user is None else [self.column, self.user]
-        with pyarrow.parquet.ParquetFile(file.path) as table:
-            before, groups = 0, range(table.num_row_groups)
-            while before + (size := table.metadata.row_group(groups[0]).num_rows) <= start:
-                before, groups = before + size, groups[1:]
-            for batch in table.iter_batches(ROWS, row_groups=list(groups), columns=columns):
-                part = batch.slice(max(0, start - before))
-                before += batch.num_rows
-                lists = part.column(self.column).to_pylist()
-                keys = part.column(self.user).to_pylist() if self.user is not None else [None] * len(lists)
-                first = before - len(lists) + 1
-                yield from zip(range(first, before + 1), keys, lists, strict=True)
+    def _rows(self, file: LogFile, select: str, end: str = "") -> Iterator[tuple[Any, ...]]:
+        try:
+            found = self.database.connection.cursor().execute(f"{select} FROM ({file.sql()}) {end}")
+            while rows := found.fetchmany(ROWS):
+                yield from rows
+        except duckdb.Error as error:
+            raise file.refusal(error) from error
 
-    def _json(self, file: LogFile, start: int) -> Iterator[tuple[int, Any, Any]]:
-        for row in islice(json_rows(file.path), start, None):
-            try:
-                document = json.loads(row.fields[0])
-            except ValueError:
-                document = None
-            if row.fault is not None or not isinstance(document, dict):
-                raise LogError(f"{file.name} line {row.line}: not a JSON object; fix the line")
-            yield row.line, None if self.user is None else document.get(self.user), document.get(self.column)
+    def _key_kind(self, file: LogFile, user: str) -> IdKind:
+        _check_column(file, user)
+        type = self.database.types(self.files[0].sql())[f"c{file.columns.index(user)}"]
+        return id_kind("user", type, file.name) or id_kind_of(file.sample(file.columns.index(user)))
 
-    def _key(self, file: LogFile, line: int, key: Any) -> Id:
-        kind = str if self.key_kind == "text" else int
-        if not isinstance(key, kind) or isinstance(key, bool):
+    def _key(self, file: LogFile, place: int, key: Any) -> Id:
+        key = json.loads(key) if file.format == "json" and key is not None else key
+        fault = None
+        if not isinstance(key, str if self.key_kind == "text" else int) or isinstance(key, bool):
             wanted = "text" if self.key_kind == "text" else "a whole number"
-            raise LogError(f"{file.name} {file.unit} {line}: the user {key!r} is not {wanted}; fix the {file.unit}")
-        if isinstance(key, int) and not -(1 << 63) <= key < 1 << 63:
-            raise LogError(f"{file.name} {file.unit} {line}: the user {key} is beyond 64 bits; write users as text")
-        return key
+            fault = f"the user {key!r} is not {wanted}; fix the {file.unit}"
+        elif isinstance(key, int) and not -(1 << 63) <= key < 1 << 63:
+            fault = f"the user {key} is beyond 64 bits; write users as text"
+        if fault is not None:
+            raise LogError(f"{file.name} {file.unit} {file.locate(place)}: {fault}")
+        return key  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -215,13 +203,9 @@ class HistorySource:
             bad = {} if self.on_bad_row is None else {"on_bad_row": self.on_bad_row}
             log = read_log(self.path, user=self.user, item=self.item, time=self.time, **{**self.like, **bad})
             return LogQueries(log, self.options)
-        for file in files:
-            _check_lists(file, lists)
         first = files[0]
         user = self.user or recognise("user", [name for name in first.columns if name != lists], first.name)
-        if user is not None and user not in first.columns:
-            raise LogError(f"{first.name}: there is no column {user!r}; it has {', '.join(first.columns)}")
-        return ListQueries(files, lists, user, _key_kind(first, user), [_length(file) for file in files])
+        return ListQueries(files, lists, user)
 
     def fingerprint(self) -> str:
         """Names what the files hold, and how they are read."""
@@ -244,60 +228,25 @@ class HistorySource:
 
 def _list_columns(file: LogFile) -> list[str]:
     if file.format == "parquet":
-        return [field.name for field in pyarrow.parquet.read_schema(file.path) if _is_list(field.type)]
+        types = {field.name: str(field.type) for field in pyarrow.parquet.read_schema(file.path)}
+        return [name for name, type in types.items() if type.split("<")[0] in LISTS]
     if file.format == "json":
         samples = {name: file.sample(place) for place, name in enumerate(file.columns)}
         return [name for name, values in samples.items() if values and isinstance(values[0], list)]
     return []
 
 
-def _is_list(type: pyarrow.DataType) -> bool:
-    types = pyarrow.types
-    return bool(types.is_list(type) or types.is_large_list(type) or types.is_fixed_size_list(type))
-
-
-def _check_lists(file: LogFile, column: str) -> None:
+def _check_column(file: LogFile, column: str) -> None:
     if column not in file.columns:
         raise LogError(f"{file.name}: there is no column {column!r}; it has {', '.join(file.columns)}")
-    if column not in _list_columns(file):
-        raise LogError(f"{file.name}: column {column!r} does not hold lists; leave --history out for a log")
-    if file.format == "parquet":
-        kind = pyarrow.parquet.read_schema(file.path).field(column).type.value_type
-        if not (pyarrow.types.is_integer(kind) or _is_text(kind)):
-            raise LogError(f"{file.name}: column {column!r} holds lists of {kind}; ids are text or whole numbers")
 
 
-def _is_text(type: pyarrow.DataType) -> bool:
-    types = pyarrow.types
-    value = type.value_type if types.is_dictionary(type) else type
-    return bool(types.is_string(value) or types.is_large_string(value) or types.is_string_view(value))
-
-
-def _key_kind(file: LogFile, user: str | None) -> IdKind:
-    if user is None:
-        return "integer"
-    if file.format == "parquet":
-        type = pyarrow.parquet.read_schema(file.path).field(user).type
-        if not (pyarrow.types.is_integer(type) or _is_text(type)):
-            raise LogError(f"{file.name}: the user column is {type}; ids are text or whole numbers")
-        return "text" if _is_text(type) else "integer"
-    values = file.sample(file.columns.index(user))
-    return "integer" if values and isinstance(values[0], int) else "text"
-
-
-def _length(file: LogFile) -> int:
-    if file.format == "parquet":
-        return int(pyarrow.parquet.read_metadata(file.path).num_rows)
-    return sum(1 for _ in json_rows(file.path))
-
-
-def _ids(file: LogFile, line: int, ids: Any) -> list[Id]:
+def _ids(file: LogFile, place: int, ids: Any) -> list[Id]:
     """A list as a history; no list at all is an empty one."""
+    ids = json.loads(ids) if isinstance(ids, str) else ids
     if ids is None:
         return []
     if not isinstance(ids, list) or not all(isinstance(id, str | int) and not isinstance(id, bool) for id in ids):
-        shown = json.dumps(ids, default=str)[:60]
-        raise LogError(
-            f"{file.name} {file.unit} {line}: {shown} is not a list of ids (text or whole numbers); fix the {file.unit}"
-        )
+        shown, where = json.dumps(ids, default=str)[:60], f"{file.name} {file.unit} {file.locate(place)}"
+        raise LogError(f"{where}: {shown} is not a list of ids (text or whole numbers); fix the {file.unit}")
     return ids

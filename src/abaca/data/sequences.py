@@ -12,6 +12,7 @@ import pyarrow.parquet
 from abaca.data.catalogue import Catalogue
 from abaca.durable import checksum
 from abaca.errors import SequencesError
+from abaca.histories import Histories, Ints, stretches
 
 __all__ = ["Catalogue", "Sequences", "Targets"]
 
@@ -114,9 +115,13 @@ class Sequences:
         """The user's items before a position, oldest first, cold ones included."""
         return self._plain_items[self.offsets[user] : position]
 
-    def training(self, user: int) -> npt.NDArray[np.int32]:
-        """The items that training may see of a user, oldest first."""
-        return self.items[self.offsets[user] : self.train_end[user]]
+    def histories(self, users: Ints, positions: Ints) -> Histories:
+        """What each of these users did before a position, with times where the log has them."""
+        return stretches(self._plain_items, self.offsets[users], np.asarray(positions), self.times)
+
+    def training(self) -> Histories:
+        """What training may see of every user, with times where the log has them."""
+        return stretches(self._plain_items, self.offsets[:-1], self.train_end, self.times)
 
     def __repr__(self) -> str:
         return f"Sequences({str(self.path)!r}, {self.users} users, {len(self.items)} interactions)"

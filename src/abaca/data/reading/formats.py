@@ -101,6 +101,13 @@ class LogFile:
             return [value for fields in first if (value := _json_value(fields[0], self.columns[place])) is not None]
         return [fields[place] for fields in first if fields[place]]
 
+    def refusal(self, error: Exception) -> LogError:
+        """What is wrong with a file that DuckDB refuses: its first bad line, or DuckDB's own words."""
+        for row in self.rows(list(range(len(self.columns)))) if self.format != "parquet" else ():
+            if row.fault is not None:
+                return LogError(f"{self.name} line {row.line}: {row.fault[1]}; fix the line")
+        return LogError(f"{self.name}: cannot be read ({str(error).splitlines()[0]}); write the file again")
+
     def locate(self, ordinal: int) -> int:
         """The line (for Parquet, the row) of the row with this ordinal, from 0."""
         if self.format == "parquet":
