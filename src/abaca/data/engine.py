@@ -25,47 +25,36 @@ class Engine(Protocol):
 
     def latest(self) -> float | None:
         """The last time of the whole log; None without times."""
-        ...
 
     def keep(self, events: Sequence[str] | None, since: float | None, until: float | None, *, single: bool) -> int:
         """Keep the interactions of these events with since ≤ time < until; how many have another event.
 
         With `single`, a time is only what single precision holds of it, in the order too.
         """
-        ...
 
     def count(self) -> int:
         """How many interactions are kept."""
-        ...
 
     def drop_consecutive(self) -> None:
         """Of a user's consecutive interactions with one item, keep the first."""
-        ...
 
     def drop_rare(self, role: Role, least: int) -> None:
         """Drop the users, or the items, that have fewer than `least` interactions."""
-        ...
 
     def span(self) -> tuple[float, float]:
         """The first and the last time of what is kept."""
-        ...
 
     def time_at(self, place: int) -> float:
         """The time at a place, from 0, of all that is kept in the order of time."""
-        ...
 
     def lengths(self, cuts: tuple[float, float] | None) -> tuple[Ints, Ints, Ints]:
         """Interactions of each user, users by code: all, before the first cut, before the second."""
-        ...
 
     def ordered(self) -> Iterator[pyarrow.RecordBatch]:
         """Item codes and times of what is kept: users by code, each user's interactions in order."""
-        ...
 
     def ids(self, role: Role) -> Iterator[pyarrow.RecordBatch]:
         """The ids of all items by code, or those of the users that are kept."""
-        ...
 
     def close(self) -> None:
         """Free what preparing needed; the log stays."""
-        ...

@@ -49,7 +49,6 @@ class Queries(Protocol):
     @property
     def key(self) -> str:
         """What names a query: its `user`, or its `row` (from 0) where lists come without users."""
-        ...
 
     @property
     def key_kind(self) -> IdKind: ...
@@ -57,16 +56,13 @@ class Queries(Protocol):
     @property
     def total(self) -> int:
         """How many queries there are."""
-        ...
 
     @property
     def bad_rows(self) -> dict[str, int]:
         """Rows that were left out, by what was wrong with them."""
-        ...
 
     def read(self, start: int) -> Iterator[Query]:
         """The queries from number `start` on."""
-        ...
 
 
 class LogQueries:
@@ -160,7 +156,7 @@ class ListQueries:
     def _key_kind(self, file: LogFile, user: str) -> IdKind:
         _check_column(file, user)
         type = self.database.types(self.files[0].sql())[f"c{file.columns.index(user)}"]
-        return id_kind("user", type, file.name) or id_kind_of(file.sample(file.columns.index(user)))
+        return id_kind("user", type, file.name) or id_kind_of(file.sample(user))
 
     def _key(self, file: LogFile, place: int, key: Any) -> Id:
         key = json.loads(key) if file.format == "json" and key is not None else key
@@ -231,8 +227,7 @@ def _list_columns(file: LogFile) -> list[str]:
         types = {field.name: str(field.type) for field in pyarrow.parquet.read_schema(file.path)}
         return [name for name, type in types.items() if type.split("<")[0] in LISTS]
     if file.format == "json":
-        samples = {name: file.sample(place) for place, name in enumerate(file.columns)}
-        return [name for name, values in samples.items() if values and isinstance(values[0], list)]
+        return [name for name in file.columns if isinstance(next(iter(file.sample(name)), None), list)]
     return []
 
 

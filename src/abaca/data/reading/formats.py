@@ -93,13 +93,10 @@ class LogFile:
             return textlines.json_rows(self.path)
         return textlines.delimited_rows(self.path, self.delimiter, len(self.columns), used)
 
-    def sample(self, place: int) -> list[object]:
-        """Values of one column in the first rows of a text file, without the empty ones."""
-        sound = (row for row in self.rows([]) if row.fault is None)
-        first = [row.fields for row in islice(sound, SAMPLE)]
-        if self.format == "json":
-            return [value for fields in first if (value := _json_value(fields[0], self.columns[place])) is not None]
-        return [fields[place] for fields in first if fields[place]]
+    def sample(self, column: str) -> list[object]:
+        """Values of one column in the first JSON lines, without those that are null."""
+        found = [document.get(column) for _, document in _first_documents(self.path) if isinstance(document, dict)]
+        return [value for value in found if value is not None]
 
     def refusal(self, error: Exception) -> LogError:
         """What is wrong with a file that DuckDB refuses: its first bad line, or DuckDB's own words."""
@@ -177,26 +174,23 @@ def _check_text(path: Path, shown: str) -> None:
 
 def _json_columns(path: Path) -> tuple[str, ...]:
     keys: dict[str, None] = {}
-    row = None
-    for row in islice(textlines.json_rows(path), SAMPLE):
-        try:
-            document = json.loads(row.fields[0])
-        except ValueError:
-            continue
-        if row.line == 1 and isinstance(document, list):
+    line = 0
+    for line, document in _first_documents(path):
+        if line == 1 and isinstance(document, list):
             raise LogError(f"{path.name}: one JSON list; write JSON lines instead, one object per line")
         keys.update(dict.fromkeys(document if isinstance(document, dict) else ()))
-    if row is not None and not keys:
+    if line and not keys:
         raise LogError(f"{path.name}: its first lines are no JSON objects; write JSON lines, one object per line")
     return tuple(keys)
 
 
-def _json_value(line: str, key: str) -> object:
-    try:
-        document = json.loads(line)
-    except ValueError:
-        return None
-    return document.get(key) if isinstance(document, dict) else None
+def _first_documents(path: Path) -> Iterator[tuple[int, object]]:
+    """The first JSON lines with their numbers, None for one that is not JSON."""
+    for row in islice(textlines.json_rows(path), SAMPLE):
+        try:
+            yield row.line, json.loads(row.fields[0])
+        except ValueError:
+            yield row.line, None
 
 
 def _json_lines_sql(path: str) -> str:
