@@ -16,7 +16,7 @@ PIECE = 1_000_000
 
 
 def write_ordered(batches: Iterable[pyarrow.RecordBatch], folder: Path, size: int, *, timed: bool) -> None:
-    """Write item codes, and times where there are any, in the order in which an engine gives them."""
+    """Write the item codes, and times where there are any, in the order of an engine."""
     items = _new_array(folder / "items.npy", np.int32, size)
     times = _new_array(folder / "times.npy", np.float64, size) if timed else None
     start = 0
@@ -33,7 +33,7 @@ def write_ordered(batches: Iterable[pyarrow.RecordBatch], folder: Path, size: in
 
 
 def _new_array(file: Path, dtype: type, size: int) -> "np.memmap[Any, Any]":
-    """A mapped array whose space on the disk is reserved: a full disk is an error here, and a crash later."""
+    """A mapped array with its disk space reserved: a full disk later would be a crash."""
     array = open_memmap(file, mode="w+", dtype=dtype, shape=(size,))
     if hasattr(os, "posix_fallocate"):
         try:
@@ -58,7 +58,7 @@ def training_counts(folder: Path, offsets: Ints, train_end: Ints, codes: int) ->
 
 
 def item_order(everywhere: Ints, training: Ints) -> Ints:
-    """The codes in the order of their item index: by training interactions, most first, ties by id."""
+    """The codes by item index: most training interactions first, ties by id."""
     present = np.flatnonzero(everywhere)
     return present[np.argsort(-training[present], kind="stable")]
 

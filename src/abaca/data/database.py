@@ -1,4 +1,4 @@
-"""A DuckDB database that spills to a temporary folder, so that logs larger than memory can be sorted."""
+"""A DuckDB database that spills to a temporary folder: logs may be larger than memory."""
 
 import os
 import weakref
@@ -14,7 +14,7 @@ from abaca.data.temporary import Temporary
 from abaca.errors import LogError
 
 MEMORY = "1GB"
-"""What DuckDB may hold before it writes to its temporary folder; the rest of the process is small."""
+"""The memory that DuckDB may use before it writes to its temporary folder."""
 
 THREADS = 4
 """At most this many threads: each needs its share of MEMORY."""
@@ -23,7 +23,7 @@ BATCH_ROWS = 500_000
 
 
 class Database:
-    """One DuckDB database and the folder it spills to; both go when the database is closed or forgotten."""
+    """One DuckDB database and its temporary folder; `close`, or losing the object, deletes both."""
 
     def __init__(self) -> None:
         temporary = Temporary()

@@ -1,6 +1,6 @@
 """Preparing by DuckDB: the steps of `engine.py` as SQL over the view `log` of a log's database."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow
@@ -11,7 +11,7 @@ from abaca.data.log import ORDER, Log
 
 
 class DuckDBEngine:
-    """The kept interactions are the table `kept(row, user, item, time, rest)`, users and items in codes."""
+    """What is kept is the table `kept(row, user, item, time, rest)`, users and items as codes."""
 
     def __init__(self, log: Log) -> None:
         self.database = log.database
@@ -64,10 +64,10 @@ class DuckDBEngine:
         whole, first, second = (np.concatenate(parts) for parts in zip(*batches, strict=True))
         return whole, first, second
 
-    def ordered(self) -> Iterator[pyarrow.RecordBatch]:
+    def ordered(self) -> pyarrow.RecordBatchReader:
         return self.database.batches(f'SELECT item, "time" FROM kept ORDER BY "user", {ORDER}')
 
-    def ids(self, role: Role) -> Iterator[pyarrow.RecordBatch]:
+    def ids(self, role: Role) -> pyarrow.RecordBatchReader:
         kept = 'WHERE code IN (SELECT "user" FROM kept)' if role == "user" else ""
         return self.database.batches(f"SELECT id FROM {role}_codes {kept} ORDER BY code")
 

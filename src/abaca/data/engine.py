@@ -1,8 +1,8 @@
 """What an engine gives, so that it can prepare a log.
 
-An engine runs the few steps that read every interaction. The rules of preparing, in `prepare.py`, call these steps and
-are the same for every engine: options, the fixed point of the filters, item numbers, splits and the manifest.
-A second engine is a module with a class like `DuckDBEngine`, and a line of `ENGINES` in `prepare.py`.
+An engine runs the few steps that read every interaction. The rules in `prepare.py` call them.
+They are the same for every engine: options, filters, item numbers, splits, manifest.
+A second engine is one module with a class like `DuckDBEngine`, and one line of `ENGINES` there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ Role = Literal["user", "item"]
 class Engine(Protocol):
     """The interactions of one log that are kept, at first none.
 
-    Users and items have *codes*: the places of their ids, from 0, among all ids of the log in ascending order.
+    A *code* is the place, from 0, of an id among all user or item ids of the log, ascending.
     The order of a user's interactions is by exact time, and at the same time by place in the log.
     """
 
@@ -27,9 +27,9 @@ class Engine(Protocol):
         """The last time of the whole log; None without times."""
 
     def keep(self, events: Sequence[str] | None, since: float | None, until: float | None, *, single: bool) -> int:
-        """Keep the interactions of these events with since ≤ time < until; how many have another event.
+        """Keep these events with since ≤ time < until; returns how many have another event.
 
-        With `single`, a time is only what single precision holds of it, in the order too.
+        With `single`, times and their order are only what single precision holds of them.
         """
 
     def count(self) -> int:
@@ -48,10 +48,10 @@ class Engine(Protocol):
         """The time at a place, from 0, of all that is kept in the order of time."""
 
     def lengths(self, cuts: tuple[float, float] | None) -> tuple[Ints, Ints, Ints]:
-        """Interactions of each user, users by code: all, before the first cut, before the second."""
+        """Interactions of each user, by code: all, before the first cut, before the second."""
 
     def ordered(self) -> Iterator[pyarrow.RecordBatch]:
-        """Item codes and times of what is kept: users by code, each user's interactions in order."""
+        """Item codes and times of what is kept: users by code, each in order."""
 
     def ids(self, role: Role) -> Iterator[pyarrow.RecordBatch]:
         """The ids of all items by code, or those of the users that are kept."""

@@ -35,7 +35,7 @@ class LogSummary:
     last_repeat_share: float
     """Of the users with at least two interactions, those whose last item they had before."""
     tied_share: float | None
-    """Of all interactions, those at the same time as another of the same user; None without times."""
+    """Of all interactions, those at the time of another of the same user; None without times."""
     duplicates: int
     """Interactions that are the same user, item and time once more."""
     times: tuple[float, float] | None
@@ -43,7 +43,7 @@ class LogSummary:
     dates: tuple[str, str] | None
     """The same as ISO dates, where they are plausibly unix seconds or milliseconds."""
     spaced: int
-    """Interactions whose user or item has blanks around it; such an id is another than the one without."""
+    """Interactions whose user or item has blanks around it, which make it another id."""
     bad_rows: dict[str, int]
     """Rows left out, by what was wrong."""
     prepared_bytes: int
@@ -86,15 +86,14 @@ def inspect(log: Log) -> LogSummary:
 
 
 def prepared_bytes(interactions: int, users: int, items: int, *, timed: bool) -> int:
-    """Item 4 and time 8 bytes per interaction; offset, training end, two targets of two numbers and the id per user."""
+    """Bytes of items and times per interaction, and of offset, split, targets and id per user."""
     return interactions * (12 if timed else 4) + users * (8 + 8 + 32 + 8) + items * 8
 
 
 def epoch_seconds(targets: int, items: int, *, cores: int, size: int = 64) -> float:
-    """A rough guess: every target costs 6 · V · d operations for the full softmax, forward and backward.
+    """A rough estimate: each target costs 6 · V · d operations, forward and backward.
 
-    It assumes GIGAFLOPS per core and that the softmax dominates: for a small catalogue the encoder costs more than
-    this says, overlap between windows comes on top, and a GPU is much faster.
+    It assumes GIGAFLOPS per core. With a small catalogue encoder and overlap cost more.
     """
     return 6.0 * targets * items * size / (GIGAFLOPS * 1e9 * cores)
 

@@ -22,7 +22,7 @@ from abaca.errors import LogError
 
 @dataclass(frozen=True)
 class ItemTable:
-    """An item table as `item_table(key, c0, c1, …)` in a database of its own, one row for each id."""
+    """An item table as `item_table(key, c0, c1, …)` in its own database, one row per id."""
 
     database: Database
     columns: dict[int, str]
@@ -60,14 +60,15 @@ def read_items(source: Any, item_column: str, ids: pyarrow.Array) -> ItemTable:
 
 
 def write_catalogue(file: Path, ids: pyarrow.Array, order: Ints, items: ItemTable | None) -> None:
-    """Write row i: the id of item i, whose code is `order[i]`, and what the item table says of it."""
+    """Write row i: the id of item i, whose code is `order[i]`, and its item table columns."""
     catalogue = pyarrow.table({"id": ids.take(pyarrow.array(order)), "item": np.arange(len(order))})
     if items is None:
-        return pyarrow.parquet.write_table(catalogue.select(["id"]), file)
+        pyarrow.parquet.write_table(catalogue.select(["id"]), file)
+        return
     taken = {"id": "table_id"}
     listed = "".join(f", t.c{place} AS {name(taken.get(c, c))}" for place, c in items.columns.items())
     with items.database.registered("catalogue", catalogue):
-        return items.database.run(
+        items.database.run(
             f"COPY (SELECT catalogue.id{listed} FROM catalogue LEFT JOIN item_table t ON t.key = catalogue.id::VARCHAR "
             f"ORDER BY catalogue.item) TO {text(str(file))} (FORMAT parquet)"
         )

@@ -1,4 +1,4 @@
-"""Reading an interaction log: from files or a table in memory to one table (user, item, time, event) in DuckDB."""
+"""Reading an interaction log, from files or a table in memory, into one DuckDB table."""
 
 import os
 from pathlib import Path
@@ -18,10 +18,10 @@ ORDER = '"time", rest, "row"'
 
 
 class Log:
-    """An interaction log that was read: the view `log(row, user, item, time, rest, event)` of a database.
+    """An interaction log as the view `log(row, user, item, time, rest, event)` of a database.
 
-    `row` is the place in the log: files by path, then rows. `time` is in seconds, or the number that was given, as a
-    DOUBLE, and `rest` what an integer or nanoseconds have beyond that.
+    `row` is the place in the log: files by path, then rows. `time` is a DOUBLE, seconds for dates,
+    else the given number. `rest` is what a large integer has beyond the DOUBLE.
     """
 
     def __init__(self, database: Database, staging: Staging, names: tuple[str, ...], path: Path | None = None) -> None:
@@ -29,11 +29,11 @@ class Log:
         self.path = path
         """The file or folder it was read from; None for a table."""
         self.names = names
-        """File names, for people; not where they are."""
+        """File names, without their folders."""
         self.columns: Columns = staging.columns
         """The columns that were read, as the log names them."""
         self.passed_over: dict[str, list[str]] = staging.passed_over
-        """Columns that look like the user, the item, … too and were not taken, by what they look like."""
+        """Columns that were recognised for a role too and not taken, by role."""
         self.dates = staging.dates
         """Whether times are dates, in seconds; else they are numbers as they were given."""
         self.without_event: str | None = staging.without_event
@@ -66,7 +66,7 @@ class Log:
         self.close()
 
     def close(self) -> None:
-        """Delete the temporary database; happens by itself when the log is forgotten."""
+        """Delete the temporary database; losing the object does so too."""
         self.database.close()
 
 
@@ -82,10 +82,10 @@ def read_log(
 ) -> Log:
     """Read a log from a file, a folder of files, or a pandas, polars or Arrow table.
 
-    Columns are those named, or else those of an earlier log that this one is `like`, or recognised by their usual
-    names. Ids are text or integers and are kept as they are, blanks around them too; those of CSV and TSV are text.
+    Columns are those named, else those of the earlier log it is `like`, else recognised.
+    Ids are text or integers and kept as they are, blanks too; those of CSV and TSV are text.
     Without a time column, file order (by path, then row) is the order.
-    A bad row is an error that says where it is; `on_bad_row="skip"` leaves such rows out and counts them.
+    A bad row is an error with its line; `on_bad_row="skip"` leaves such rows out and counts them.
     """
     if on_bad_row not in ("error", "skip"):
         raise SpecError(f"`on_bad_row` is error or skip, got {on_bad_row!r}")

@@ -1,6 +1,6 @@
 """Preparing: filter a log, put it in order, number its items, split it, and write the sequences.
 
-The rules are here and in `splits.py` and `arrays.py`; an engine runs the steps that read every interaction.
+The rules are here, in `splits.py` and in `arrays.py`. An engine runs the steps that read all rows.
 """
 
 import dataclasses
@@ -38,10 +38,10 @@ class PrepareOptions:
     """How a log becomes sequences."""
 
     min_user: int = 5
-    """Drop users with fewer interactions; 5 is the paper's. Together with `min_item`, until nothing changes."""
+    """Drop users with fewer interactions; with `min_item`, until nothing changes."""
 
     min_item: int = 1
-    """Drop items with fewer interactions; 1 keeps all, as the paper does for most of its data sets."""
+    """Drop items with fewer interactions; 1 keeps all, as the paper mostly does."""
 
     drop_consecutive: bool = False
     """Of a user's consecutive interactions with the same item keep the first only."""
@@ -56,20 +56,20 @@ class PrepareOptions:
     """Keep interactions whose event column has one of these values."""
 
     time_precision: Literal["exact", "single"] = "exact"
-    """Order by the times as they are, or, as RecBole and so the paper do, by what single precision holds of them:
-    seconds since 1970 then count in steps of 64 or 128; within a step interactions stand as they do in the file."""
+    """Order by exact times, or by times in single precision, as RecBole and so the paper do.
+    Seconds since 1970 then have steps of 64 or 128; within a step the order is that of the file."""
 
     split: Literal["leave-one-out", "time"] = "leave-one-out"
     """Hold out the last two interactions of each user, or what happens after two moments."""
 
     valid_from: float | str | None = None
-    """Split by time: when validation begins: a number, an ISO date, or a share of the interactions; None is '80%'."""
+    """Split by time: when validation begins, as a number, ISO date or share; None is '80%'."""
 
     test_from: float | str | None = None
     """Split by time: when test begins; None is '90%'."""
 
     target: splits.TargetChoice = "last"
-    """Split by time: which interactions of a user after a cut are targets: the last, the first or all."""
+    """Split by time: which interactions of a user after a cut are targets."""
 
     def __post_init__(self) -> None:
         for name in ("min_user", "min_item"):
@@ -122,7 +122,7 @@ def prepare(
     """Write the sequences of a log into a folder, all of it or nothing, and open them.
 
     `items` is an item table (a file or a table in memory) whose columns go into the catalogue.
-    A prepared folder is replaced only with `overwrite=True`; any other folder with files in it never is.
+    Only a prepared folder is ever replaced, and only with `overwrite=True`.
     """
     options, tell = options or PrepareOptions(), progress or (lambda step: None)
     if engine not in ENGINES:
@@ -154,7 +154,7 @@ def _check_columns(log: Log, options: PrepareOptions) -> None:
 
 
 def _filter(log: Log, engine: Engine, options: PrepareOptions) -> Counter[str]:
-    """Keep what the options keep; how many interactions each filter dropped, 0 where it ran and dropped none.
+    """Apply the filters; returns how many interactions each of them dropped.
 
     The filters by count run until none of them changes anything.
     """

@@ -1,4 +1,4 @@
-"""Queries of a file: the histories of a log's users, or lists, one per row; streamed, oldest item first."""
+"""The queries of a file: histories of a log's users, or lists, one per row; oldest item first."""
 
 import hashlib
 import json
@@ -177,7 +177,7 @@ class HistorySource:
 
     path: Path
     user: str | None = None
-    """Column of users; None: recognise it, and without one a history is known by its row."""
+    """Column of users; None: recognise it, and without one name a query by its row."""
     item: str | None = None
     """Column of a log's items."""
     time: str | None = None
@@ -185,11 +185,11 @@ class HistorySource:
     history: str | None = None
     """Column of lists; None: the only one, where no other column is the item of a log."""
     on_bad_row: OnBadRow | None = None
-    """What a log's bad rows do: `error` stops, `skip` leaves them out; None: as in the log it is like, else `error`."""
+    """`error` refuses a log with bad rows, `skip` leaves them out; None: as in training."""
     like: dict[str, Any] = field(default_factory=dict)
-    """How the log was read that the model learned from, as arguments of `read_log`."""
+    """How the training log was read, as arguments of `read_log`."""
     options: PrepareOptions = PrepareOptions()  # noqa: RUF009
-    """What the model learned from: which events count, and whether a repetition at once does."""
+    """How the training log was prepared: which events count, and whether consecutive repeats do."""
 
     def open(self) -> Queries:
         """The lists of a column, else what the users of a log did."""

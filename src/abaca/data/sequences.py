@@ -1,4 +1,4 @@
-"""Sequences: what training and evaluation read, as flat memory-mapped arrays in a prepared folder."""
+"""Sequences: the flat memory-mapped arrays of a prepared folder, for training and evaluation."""
 
 import json
 from functools import cached_property
@@ -26,14 +26,14 @@ Array = npt.NDArray[Any]
 
 
 class Targets(NamedTuple):
-    """What evaluation asks for: target t is `items[positions[t]]`, its history the user's items before it."""
+    """Target t is `items[positions[t]]`, its history the user's items before it."""
 
     users: npt.NDArray[np.int64]  # (T,)
     positions: npt.NDArray[np.int64]  # (T,) index into items
 
 
 class Sequences:
-    """A prepared folder: every user's items in time order, where training ends, and the targets of the split."""
+    """A prepared folder: every user's items in time order, and the split."""
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path = path
@@ -103,7 +103,7 @@ class Sequences:
 
     @property
     def training_targets(self) -> int:
-        """How many training targets an epoch has: every training interaction but the first of each user."""
+        """Training targets of an epoch: every training interaction but the first of each user."""
         return int(np.maximum(self.train_end - self.offsets[:-1] - 1, 0).sum())
 
     @property

@@ -1,4 +1,4 @@
-"""Splits: where training ends for each user, and which interactions are the targets of validation and test."""
+"""Splits: where training ends for each user, and the targets of validation and test."""
 
 import datetime
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def leave_one_out(offsets: Ints) -> Split:
 def by_time(
     offsets: Ints, before_valid: Ints, before_test: Ints, cuts: tuple[float, float], target: TargetChoice
 ) -> Split:
-    """Training before the first cut; targets between the cuts for validation, after the second for test.
+    """Training before the first cut, validation targets until the second, test targets after it.
 
     `before_valid` and `before_test` count each user's interactions before the cuts.
     """
@@ -68,7 +68,7 @@ def by_time(
 def find_cuts(
     engine: Engine, valid_from: str | float | None, test_from: str | float | None, *, dates: bool
 ) -> tuple[float, float]:
-    """The two moments of a split by time: as given, or the time below which a share of what is kept lies.
+    """The two cuts of a split by time: as given, or where a share of the interactions is reached.
 
     Without a moment, validation begins at '80%' and test at '90%'.
     """
@@ -109,7 +109,7 @@ def moment(time: float) -> str:
 
 
 def as_date(time: float) -> str | None:
-    """The ISO date of a time that is plausibly counted since 1970, in seconds or parts of them; else None."""
+    """The ISO date of a time that plausibly counts since 1970; else None."""
     scale = unix_scale(time)
     if scale is None:
         return None

@@ -1,10 +1,10 @@
 """Synthetic logs with a known rule, so that the right answer is known.
 
-* `copy-after-repeat`: new items until one is repeated; from then on copies, each item of the history equally likely.
+* `copy-after-repeat`: new items until one is repeated; then any of the history, equally likely.
 * `never-copy`: an item like the latest (of its cluster) that is not in the history.
-* `copy-twice`: an opening of nine places holds three items twice and three once, shuffled; from then on copies of those
-  seen twice in it, each equally likely.
-* `mixed`: like a shop: popular items, tastes, repeats the more likely the more there were; has no exact answer.
+* `copy-twice`: nine places hold three items twice and three once, shuffled; then any item that they
+  hold twice, equally likely.
+* `mixed`: like a shop: popular items, tastes, more repeats after repeats; it has no exact answer.
 
 New items are drawn at random for each user, so that no model can know them by heart.
 """
@@ -26,7 +26,7 @@ EXPLORED = (4, 8)
 """copy-after-repeat: the fewest and most new items before the first repeat."""
 
 CLUSTER, STAY = 20, 16
-"""never-copy: items of a cluster, and how many of them a user takes before moving to another cluster."""
+"""never-copy: items of a cluster, and how many of them a user takes before the next one."""
 
 TWICE, ONCE = 3, 3
 """copy-twice: how many items the opening holds twice, and how many once."""
@@ -39,7 +39,7 @@ BEGIN = 1_600_000_000
 
 
 def synthetic_log(rule: Rule, users: int, items: int, length: int, seed: int) -> pyarrow.Table:
-    """A log (user, item, time), all integers; every user has `length` interactions, under `mixed` on average."""
+    """A log (user, item, time) of integers; `length` interactions a user, in `mixed` on average."""
     return pyarrow.concat_tables(_tables(rule, users, items, length, seed))
 
 

@@ -1,7 +1,7 @@
 """Downloading one file over HTTP: resumable, verified, and in its place only when it is whole.
 
-`FILE.part` holds the bytes received so far. `FILE.part.json` holds their address, the server's name for this version
-of the file (ETag or date) and its size. A download resumes only where the server gave such a name.
+`FILE.part` holds the bytes received so far. `FILE.part.json` holds the address, the size and
+the server's name for its version (ETag or date), without which a download cannot resume.
 """
 
 import http.client
@@ -58,7 +58,7 @@ class _Broken(Exception):
 
 
 def download(address: str, to: Path, expected: Expected, progress: Progress | None = None) -> None:
-    """Download a file, resuming what an earlier attempt left, verify it, and put it in its place."""
+    """Download a file, resuming an earlier attempt, verify it, and put it in its place."""
     if urlsplit(address).scheme not in ("http", "https"):
         raise FetchError(f"{address!r} is not an address that begins with http:// or https://")
     to.parent.mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ def _version(address: str, answer: http.client.HTTPResponse) -> Version:
 
 
 def _rest_begins(answer: http.client.HTTPResponse, part: Path, begun: Version | None, version: Version) -> int:
-    """Where the bytes of an answer belong: after those received before, or at the start of the file."""
+    """Where the bytes of an answer belong: after those received, or at the start."""
     if answer.status != 206:
         return 0
     have = part.stat().st_size

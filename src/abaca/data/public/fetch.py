@@ -1,6 +1,6 @@
-"""Fetching a public data set: download it or take a file put there by hand, unpack it, convert it to a log.
+"""Fetching a public data set: download it or take a local file, unpack it, convert it to a log.
 
-A fetched folder holds `log.parquet`, perhaps `items.parquet`, and `source.json`, which is written last.
+A fetched folder holds `log.parquet`, perhaps `items.parquet`, and `source.json`, written last.
 """
 
 import json
@@ -71,7 +71,7 @@ def fetch(
 ) -> Fetched:
     """Make a data set's folder below `to`; a complete one is returned as it is.
 
-    `address` replaces the recipe's, say by a mirror's. `verified=False` takes a file whose size or checksum differs.
+    `address` replaces the recipe's. `verified=False` accepts a file of another size or checksum.
     """
     origin = recipe.origin(place)
     folder = to / (recipe.name if place == "publisher" else f"{recipe.name}-{place}")
@@ -143,7 +143,7 @@ def _or_recbole(recipe: Recipe, origin: Origin) -> str:
 
 
 def _convert(file: Path, origin: Origin, folder: Path, facts: dict[str, Any]) -> None:
-    """Unpack and convert in a draft folder, and put the files in their place, `source.json` last."""
+    """Unpack and convert in a draft folder; put the files in their place, `source.json` last."""
     wanted = [origin.log or (file.name,), *([(origin.titles,)] if origin.titles else [])]
     with locked(folder / LOCK), tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as made:
         draft = Path(made)

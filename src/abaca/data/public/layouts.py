@@ -1,4 +1,4 @@
-"""How publishers write their logs, and how each becomes `log.parquet` with user_id, item_id and timestamp (seconds).
+"""Publishers' log formats, converted to `log.parquet` (user_id, item_id, timestamp in seconds).
 
 Rows stay in the file's order: it decides between interactions at the same time.
 """
@@ -23,7 +23,7 @@ from abaca.errors import FetchError, LogError
 
 
 class Lines(NamedTuple):
-    """A file whose lines are cut into fields `f[1]`, `f[2]`, …; user, item and time are SQL over them."""
+    """A file whose lines have fields `f[1]`, `f[2]`, …; user, item and time are SQL over them."""
 
     delimiter: str
     user: str
@@ -51,8 +51,8 @@ LINES = {
     "tmall-buy": Lines(",", "f[1]", "f[3]", "epoch(try_strptime(f[6], '%Y%m%d'))", header=True, keep="f[5] = '1'"),
     "kdd2010": Lines("\t", "f[2]", "f[4] || '<' || f[6]", f"coalesce({_date('f[7]')}, {_date('f[8]')})", header=True),
 }
-"""Twitch counts periods of ten minutes. Tmall's fifth field is 0 for a click, 1 for a purchase. A step of KDD Cup 2010
-is named by its problem and its step; where the time of its start is missing, that of its first transaction is there."""
+"""Twitch counts periods of ten minutes. Tmall's fifth field is 0 for a click, 1 for a purchase.
+An item of KDD Cup 2010 is a step of a problem; its time is its start or first transaction."""
 
 TABLES = {"recbole": Wanted(), "yelp": Wanted(item="business_id", time="date"), "amazon-reviews": Wanted()}
 """Files that name their columns, and those names that are not recognised."""
@@ -66,7 +66,7 @@ LONGEST = 1 << 20
 
 
 def convert(file: Path, layout: str, origin: Origin, to: Path) -> dict[str, int]:
-    """Write a publisher's log as Parquet; returns how many rows are unreadable and left out, by what is wrong."""
+    """Write a publisher's log as Parquet; returns the numbers of unreadable rows, by fault."""
     if layout in TABLES:
         return _convert_table(file, _columns(layout, origin), to)
     database = Database()
@@ -126,7 +126,7 @@ def _convert_table(file: Path, wanted: Wanted, to: Path) -> dict[str, int]:
 
 
 def _load_lines(database: Database, file: Path, layout: Lines) -> None:
-    """Make `raw(user_id, item_id, timestamp, good)`; the separator \\x01 occurs in no line, so it never cuts one."""
+    """Make `raw(user_id, item_id, timestamp, good)`; the delimiter \\x01 occurs in no line."""
     path = text(str(database.without_wildcards(file)))
     lines = (
         f"SELECT string_split(line, {text(layout.delimiter)}) AS f FROM read_csv({path}, auto_detect = false, "

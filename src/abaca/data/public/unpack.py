@@ -1,4 +1,4 @@
-"""Unpacking a downloaded file: only the wanted members, into one folder, and never more than a limit.
+"""Unpacking a downloaded file: only the wanted members, into one folder, up to a limit.
 
 An archive with a path that leaves the folder, or with a link, is refused whole.
 """
@@ -24,7 +24,7 @@ BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFE
 
 
 def unpack(packed: Path, wanted: Sequence[Sequence[str]], to: Path, limit: int = LIMIT) -> list[Path]:
-    """Write each wanted file into a folder and give their paths; a wanted file is named by the patterns it may match.
+    """Write each wanted file into a folder; returns their paths. Patterns name a wanted file.
 
     A file that is not packed is given as it is.
     """

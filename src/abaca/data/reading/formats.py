@@ -1,4 +1,4 @@
-"""The file formats of a log: which files there are, what columns they have, and how DuckDB reads them."""
+"""The files of a log: their formats, their columns, and how DuckDB reads them."""
 
 import json
 from collections.abc import Iterator
@@ -41,10 +41,10 @@ CONTENTS = {
     b"\xff\xfe": ("UTF-16 text", "save it as UTF-8"),
     b"\xfe\xff": ("UTF-16 text", "save it as UTF-8"),
 }
-"""How files begin that are not plain text whatever their ending says, and what to do with them."""
+"""First bytes of files that are not plain text whatever their ending, and what to do."""
 
 SAMPLE = 1000
-"""What only values can tell (the keys of JSON lines, whether times are dates) is told by this many first rows."""
+"""This many first rows decide the keys of JSON lines, and whether times are dates."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class LogFile:
         return "row" if self.format == "parquet" else "line"
 
     def sql(self) -> str:
-        """A query that gives every column of the file, in the file's order, under the names `c0`, `c1`, …"""
+        """A query for all columns of the file, in the file's order, named `c0`, `c1`, …"""
         path = text(str(self.path))
         if self.format == "parquet":
             return f"SELECT * FROM read_parquet({path}, hive_partitioning = false) AS file({self._places()})"
@@ -80,7 +80,7 @@ class LogFile:
         return ", ".join(f"c{place}" for place in range(len(self.columns)))
 
     def json_sql(self, lines: str) -> str:
-        """The columns `c0`, `c1`, … of JSON lines, and `broken` where a line is not a JSON object."""
+        """The columns `c0`, `c1`, … of JSON lines, and `broken` where a line is no JSON object."""
         pointers = [text("/" + key.replace("~", "~0").replace("/", "~1")) for key in self.columns]
         fields = [f"json_extract(document, {pointer}) AS c{place}" for place, pointer in enumerate(pointers)]
         broken = "json_type(document) IS DISTINCT FROM 'OBJECT' AS broken"
@@ -99,7 +99,7 @@ class LogFile:
         return [value for value in found if value is not None]
 
     def refusal(self, error: Exception) -> LogError:
-        """What is wrong with a file that DuckDB refuses: its first bad line, or DuckDB's own words."""
+        """The error for a file that DuckDB refuses: its first bad line, or DuckDB's message."""
         for row in self.rows(list(range(len(self.columns)))) if self.format != "parquet" else ():
             if row.fault is not None:
                 return LogError(f"{self.name} line {row.line}: {row.fault[1]}; fix the line")

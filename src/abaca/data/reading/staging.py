@@ -1,12 +1,13 @@
 """Staging: every row of a log goes into one DuckDB table, and bad rows are marked.
 
-DuckDB reads text files. A file that DuckDB refuses is read again by Python, which knows what is wrong on which line.
+DuckDB reads text files. Python reads again a file that DuckDB refuses, and names the bad line.
 """
 
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 import duckdb
@@ -53,7 +54,7 @@ class Part:
 
 
 class Staging:
-    """Collects the rows of a log, part by part, in the table `staged(user, item, time, rest, event, bad)`."""
+    """Collects the rows of a log in the table `staged(user, item, time, rest, event, bad)`."""
 
     def __init__(self, database: Database, wanted: Wanted, *, skip: bool) -> None:
         self.bad_rows: Counter[str] = Counter()
@@ -114,7 +115,7 @@ class Staging:
                     f"c{place}": pyarrow.array([row[place] for row in chunk], pyarrow.string()) for place in used
                 }
                 with self._database.registered("arrow_part", pyarrow.table(columns)):
-                    self._stage(replace(part, sql=sql, locate=lambda row, done=done: file.locate(done + row)))
+                    self._stage(replace(part, sql=sql, locate=partial(_locate_after, file, done)))
                 done += len(chunk)
         except (OSError, EOFError) as error:
             raise LogError(f"{file.name}: cannot be read ({error}); write the file again") from error
@@ -161,7 +162,7 @@ class Staging:
         self._database.run(f'CREATE TABLE staged ("user" {user}, item {item}, {rest})')
 
     def _time_kind(self, part: Part, time: int | None, types: dict[str, str]) -> TimeKind | None:
-        """Whether the times of a part are numbers or dates; None where nothing tells, as in a file without rows."""
+        """Whether the times of a part are numbers or dates; None where there are none."""
         if time is None:
             return None
         return time_kind(types[f"c{time}"], part.where) or time_kind_of(self._sample(part, time, types))
@@ -236,3 +237,7 @@ class Staging:
         """Values of one column in the first rows."""
         rows = self._database.rows(f"SELECT c{place} FROM ({part.sql}) WHERE c{place} IS NOT NULL LIMIT {SAMPLE}")
         return [json.loads(value) if types[f"c{place}"] == "JSON" else value for (value,) in rows]
+
+
+def _locate_after(file: LogFile, done: int, row: int) -> int:
+    return file.locate(done + row)
