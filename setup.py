@@ -7,10 +7,9 @@ from setuptools.command.build_ext import build_ext  # type: ignore[import-untype
 
 NATIVE = "src/abaca/nn/ops/native"
 SOURCES = [
-    f"{NATIVE}/{name}.c"
-    for name in ("rowpass", "itemtiles", "ranking", "topk", "attention", "dropout", "gru", "portable", "avx2")
+    f"{NATIVE}/{name}.c" for name in ("rowpass", "itemtiles", "ranking", "topk", "attention", "gru", "portable", "avx2")
 ]
-HEADERS = [f"{NATIVE}/{name}.h" for name in ("rowpass", "topk", "primitives", "dropout")]
+HEADERS = [f"{NATIVE}/{name}.h" for name in ("rowpass", "topk", "primitives")]
 
 
 class BuildLibrary(build_ext):  # type: ignore[misc]

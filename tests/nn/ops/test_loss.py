@@ -12,7 +12,7 @@ from torch import Tensor
 
 from abaca.nn import ops
 from abaca.nn.logits import Level, Logits, Overrides
-from abaca.nn.ops import itemtiles, packed, tiles
+from abaca.nn.ops import itemtiles, packed
 from abaca.nn.ops import loss as module
 from abaca.nn.ops.loss import cross_entropy
 
@@ -275,13 +275,13 @@ def test_form_follows_from_size(form: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_several_queries_take_little_more_memory_than_one(bases: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the tiles of a worker nor the tables of gradients exceed their bounds, however many threads there are."""
     monkeypatch.setattr(packed, "LONGEST_ROW", 1 << 19)  # they are never done by tiles of items
-    monkeypatch.setattr(tiles, "TILE_BYTES", 40_000)
+    monkeypatch.setattr(packed, "TILE_BYTES", 40_000)
     monkeypatch.setattr(itemtiles, "COPIES_BYTES", 1003 * 24 * 4)
     torch.set_num_threads(4)
     held: list[Tensor] = []
-    make = tiles.BaseTiles
+    make = packed.BaseTiles
 
-    def record(*arguments: object) -> tiles.BaseTiles:
+    def record(*arguments: object) -> packed.BaseTiles:
         made = make(*arguments)
         held.extend([made.first, *made.other, *made.higher])
         return made
@@ -293,7 +293,7 @@ def test_several_queries_take_little_more_memory_than_one(bases: int, monkeypatc
     assert len(held) == workers * (bases + 1)
     one_row = (bases + 1) * held[0].stride(0) * 4
     assert sum(4 * tile.stride(0) * len(tile) for tile in held) <= workers * max(
-        40_000, tiles.FEWEST_ROWS * 1008 * 4, one_row
+        40_000, packed.FEWEST_ROWS * 1008 * 4, one_row
     )
 
 

@@ -1,12 +1,15 @@
 """The contract of an encoder: from windows to states."""
 
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
+from abaca.errors import SpecError
 from abaca.histories import Windows
+from abaca.types import whole_number
 
 
 @dataclass(frozen=True)
@@ -60,3 +63,17 @@ class Encoder(nn.Module):
     def forward(self, inputs: Inputs) -> Tensor:
         """States (B, L, M, D)."""
         raise NotImplementedError
+
+
+def check_sizes(**sizes: int) -> None:
+    """A size is a whole number of at least 1."""
+    for name, size in sizes.items():
+        if (whole_number(size) or 0) < 1:
+            raise SpecError(f"{name} must be a whole number of at least 1, got {size!r}")
+
+
+def check_shares(**shares: float) -> None:
+    """What is dropped is a share below 1."""
+    for name, share in shares.items():
+        if not isinstance(share, numbers.Real) or not 0 <= share < 1:
+            raise SpecError(f"{name} must be a number from 0 to below 1, got {share!r}")

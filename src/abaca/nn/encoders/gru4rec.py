@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from abaca.nn.encoders.checks import check_shares, check_sizes
-from abaca.nn.encoders.encoder import Encoder, Inputs
+from abaca.nn.encoders.encoder import Encoder, Inputs, check_shares, check_sizes
 from abaca.nn.ops import gru
 from abaca.nn.ops.dropout import Dropout
 

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from abaca.errors import SpecError
-from abaca.nn.encoders.checks import check_shares, check_sizes
-from abaca.nn.encoders.encoder import Encoder, Inputs
+from abaca.nn.encoders.encoder import Encoder, Inputs, check_shares, check_sizes
 from abaca.nn.ops.attention import attend
 from abaca.nn.ops.dropout import Dropout
 

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from abaca.nn.logits import Logits
 from abaca.nn.ops.library import QuestionStruct, function
-from abaca.nn.ops.packed import PackedLogits, check_range
+from abaca.nn.ops.packed import BaseTiles, PackedLogits, check_range, deal
 from abaca.nn.ops.threads import in_parallel
-from abaca.nn.ops.tiles import BaseTiles, deal
 
 
 def native(

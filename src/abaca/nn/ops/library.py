@@ -76,7 +76,7 @@ class QuestionStruct(ctypes.Structure):
 
 
 class DropoutStruct(ctypes.Structure):
-    """`Dropout` of `dropout.h`."""
+    """`Dropout` of `primitives.h`."""
 
     _fields_ = (("seed", c_uint64), ("dropped", c_int64), ("scale", c_float))
 

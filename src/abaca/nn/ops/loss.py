@@ -19,17 +19,16 @@ from torch.utils.checkpoint import checkpoint
 
 from abaca.nn.logits import Logits
 from abaca.nn.ops import itemtiles, triton_loss
-from abaca.nn.ops.library import function
-from abaca.nn.ops.packed import PackedLogits, PackedLoss, fits
+from abaca.nn.ops.library import current_form, function
+from abaca.nn.ops.packed import BaseTiles, PackedLogits, PackedLoss, deal, fits
 from abaca.nn.ops.threads import in_parallel
-from abaca.nn.ops.tiles import BaseTiles, deal
 
 
 def cross_entropy(logits: Logits, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     """Σ weights · −log P(target) over the rows (N,), with gradients for queries, table and overrides."""
     if weights is None:
         weights = torch.ones_like(targets, dtype=logits.queries.dtype)
-    if triton_loss.fits(logits):
+    if current_form() == "triton" and triton_loss.fits(logits):
         return triton_loss.cross_entropy(logits, targets, weights)
     return (native if fits(logits) else plain)(logits, targets, weights)
 

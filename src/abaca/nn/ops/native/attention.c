@@ -145,3 +145,8 @@ EXPORT void abaca_attend_backward(const Attention *attention, int64_t first, int
         put_back(attention, window, head, 2, desk.grad_value, 1, grad_packed);
     }
 }
+
+/* Dropout of a whole tensor. */
+EXPORT void abaca_dropout(const float *values, float *kept, int64_t n, const Dropout *dropout, int64_t portable) {
+    abaca_primitives(portable)->drop(values, kept, n, 0, dropout);
+}
