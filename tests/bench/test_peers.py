@@ -89,12 +89,12 @@ def test_validation_takes_no_part_in_the_time_of_training() -> None:
     curve = Curve(lambda: later(70), 4.0, 2, told.append, lambda: now[0])
     for number in range(3):
         later(1)
-        curve.step(Step(0, number + 1, 3, 0.0, 10 * (number + 1), 0.0))
+        curve.on_step(Step(0, number + 1, 3, 0.0, 10 * (number + 1), 0.0))
     later(50)
-    curve.epoch({})
+    curve.on_epoch({})
     later(1)
     with pytest.raises(Enough):
-        curve.step(Step(1, 1, 3, 0.0, 10, 0.0))
+        curve.on_step(Step(1, 1, 3, 0.0, 10, 0.0))
     assert [(point.cpu_seconds, point.targets) for point in told] == [(2.0, 20), (4.0, 40)]
     assert curve.points == told
     assert told[0].value == pytest.approx(0.072)

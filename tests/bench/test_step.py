@@ -13,12 +13,12 @@ OPTIONS = TrainingOptions(batch_targets=100, targets=10, overlap=5)
 
 
 def test_a_burst_counts_the_steps_after_the_first() -> None:
-    watch = Burst(2)
-    watch.step(Step(0, 1, 9, 0.0, 100, 0.0))
-    watch.step(Step(0, 2, 9, 0.0, 190, 0.0))
+    callback = Burst(2)
+    callback.on_step(Step(0, 1, 9, 0.0, 100, 0.0))
+    callback.on_step(Step(0, 2, 9, 0.0, 190, 0.0))
     with pytest.raises(Enough):
-        watch.step(Step(0, 3, 9, 0.0, 270, 0.0))
-    assert watch.spent.targets == 170
+        callback.on_step(Step(0, 3, 9, 0.0, 270, 0.0))
+    assert callback.spent.targets == 170
 
 
 def test_a_burst_trains_the_model(small: Sequences) -> None:

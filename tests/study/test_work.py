@@ -16,7 +16,7 @@ from abaca.study.results import Results
 from abaca.study.runs import Workshop
 from abaca.study.study_report import cases, publish
 from abaca.study.work import Message, Work
-from abaca.training.trainer import Watch
+from abaca.training.trainer import Callback
 
 STUDY = """
 outputs = ["softmax", "softmax+C"]
@@ -128,10 +128,10 @@ def test_two_writers_do_not_mix_their_lines(tmp_path: Path) -> None:
 def test_a_run_that_diverges_is_noted_and_never_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train = Workshop.train
 
-    def diverge(self: Workshop, run, sequences, watch):  # type: ignore[no-untyped-def]
+    def diverge(self: Workshop, run, sequences, callback):  # type: ignore[no-untyped-def]
         if dict(run.options)["lr"] == 0.02:
             raise TrainingError("the loss is nan")
-        return train(self, run, sequences, watch)
+        return train(self, run, sequences, callback)
 
     monkeypatch.setattr(work_room.Workshop, "train", diverge)
     text = STUDY.replace('outputs = ["softmax", "softmax+C"]\nseeds = [0, 1]', 'outputs = ["softmax+C"]')
@@ -168,7 +168,7 @@ def test_a_log_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:
     work.study = replace(work.study, data=(replace(data, synthetic={**data.synthetic, "seed": 7}),))
     for kind in ("run", "baseline"):
         with pytest.raises(SpecError, match=r"data 'copy': its log, .* has changed since this command began"):
-            tasks[kind].do(Watch())
+            tasks[kind].do(Callback())
     assert not list(work.results.all("run"))
 
 
@@ -241,7 +241,7 @@ def test_a_report_takes_away_only_what_reports_write(place: Place, done: Work) -
 def test_many_rows_can_still_differ(done: Work) -> None:
     """Holm's correction over m rows multiplies p by up to m; the least p must not make a mark impossible."""
     rows = 40
-    evaluation = done._ranked(ROW, Watch())
+    evaluation = done._ranked(ROW, Callback())
     worse = [replace(one, rank=one.rank + 1000) for one in evaluation]
     p_value = work_room._compared(evaluation, worse, rows)["ndcg@10"]["p_value"]
     assert rows * p_value < 0.01

@@ -15,7 +15,7 @@ from abaca.errors import SpecError
 from abaca.nn.model import make_model
 from abaca.options import TrainingOptions
 from abaca.study.draw import Look, Sheet
-from abaca.training.trainer import Step, Trainer, Watch
+from abaca.training.trainer import Callback, Step, Trainer
 from abaca.types import Record
 
 METRIC = METRICS[0]
@@ -30,7 +30,7 @@ class Point(NamedTuple):
     value: float
 
 
-class Curve(Watch):
+class Curve(Callback):
     """Validates at equal distances of CPU time and stops training when the time is over."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Curve(Watch):
         self.spent, self.latest = 0.0, clock()
         self.epochs, self.targets = 0, 0  # targets of the epochs before, and of this one
 
-    def step(self, step: Step) -> None:
+    def on_step(self, step: Step) -> None:
         self.spent += self.clock() - self.latest
         self.targets = step.targets
         if self.spent >= self.every * (len(self.points) + 1):
@@ -58,7 +58,7 @@ class Curve(Watch):
             raise Enough
         self.latest = self.clock()
 
-    def epoch(self, record: Record) -> None:
+    def on_epoch(self, record: Record) -> None:
         """What the trainer did since its last step, it did to validate."""
         self.epochs, self.targets = self.epochs + self.targets, 0
         self.latest = self.clock()
@@ -79,10 +79,10 @@ def learn(
     """Train ours for so much CPU time."""
     model = make_model(pair.encoder, pair.output, sequences.catalogue.size, **paper_sizes(pair.encoder))
     trainer = Trainer(model, sequences, options)
-    watch = Curve(lambda: trainer.validate()[METRIC], seconds, points, told)
+    callback = Curve(lambda: trainer.validate()[METRIC], seconds, points, told)
     with suppress(Enough):
-        trainer.run(watch)
-    return watch.points
+        trainer.run(callback)
+    return callback.points
 
 
 def learn_peer(pair: Pair, peer: Peer, seconds: float, points: int, told: Callable[[Point], None]) -> list[Point]:

@@ -13,7 +13,7 @@ from abaca.errors import SpecError
 from abaca.nn.encoders import ENCODERS
 from abaca.nn.model import Model, make_model
 from abaca.options import TrainingOptions
-from abaca.training.trainer import Step, Trainer, Watch
+from abaca.training.trainer import Callback, Step, Trainer
 
 OUTPUTS = ("softmax", "softmax+Mi", "softmax+CP", "softmax+CPR:100+Mi", "softmax+CPR:20,100,500+Mi")
 REFERENCES = ("softmax", "softmax+Mi")
@@ -23,14 +23,14 @@ class Enough(Exception):
     """What was to be measured is done."""
 
 
-class Burst(Watch):
+class Burst(Callback):
     """Stops training after some steps and knows what they cost; the very first one is not counted."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self.marks: list[tuple[float, float, int]] = []
 
-    def step(self, step: Step) -> None:
+    def on_step(self, step: Step) -> None:
         if step.step in (1, self.steps + 1):
             self.marks.append((time.process_time(), time.perf_counter(), step.targets))
         if step.step > self.steps:
@@ -50,11 +50,11 @@ def burst(model: Model, sequences: Sequences, options: TrainingOptions, steps: i
             f"{sequences.path} has {trainer.steps_per_epoch} steps an epoch, too few to measure {steps} of them after "
             "the first; take a longer log, fewer --steps or fewer --batch-targets"
         )
-    watch = Burst(steps)
+    callback = Burst(steps)
     try:
-        trainer.run(watch)
+        trainer.run(callback)
     except Enough:
-        return watch.spent
+        return callback.spent
     raise AssertionError("a burst ends before its epoch")
 
 

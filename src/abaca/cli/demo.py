@@ -127,7 +127,7 @@ def _train(output: str, settings: dict[str, Any], sequences: Sequences, folder: 
     chosen = ", ".join(f"{name} {value}" for name, value in settings.items())
     show.console().print(f"\n[bold]{ENCODER} {output}[/]  [dim]{chosen}; else defaults → {folder}[/]", soft_wrap=True)
     with Bar(recommender.training.epochs, recommender.training.metric) as bar:
-        return recommender.fit(sequences, folder=folder, overwrite=True, watch=bar)
+        return recommender.fit(sequences, folder=folder, overwrite=True, callback=bar)
 
 
 def without_repeats(recommender: "Recommender") -> "ModelRanker":

@@ -19,7 +19,7 @@ from abaca.study.extra import needs
 from abaca.study.plan import DataSet
 from abaca.study.runs import Workshop
 from abaca.study.tuning import BEST, METRIC, Search, Tuning, read_space
-from abaca.training.trainer import Watch
+from abaca.training.trainer import Callback
 
 
 def command(
@@ -71,7 +71,7 @@ def command(
     if before:
         show.errors_to().print(f"{before} trials are done already", soft_wrap=True)
     try:
-        found = tuning.run(trials, minutes, show.errors_to().print, Watch())
+        found = tuning.run(trials, minutes, show.errors_to().print, Callback())
     except KeyboardInterrupt:
         show.errors_to().print("stopped; the same command goes on", soft_wrap=True)
         raise typer.Exit(130) from None

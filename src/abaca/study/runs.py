@@ -21,7 +21,7 @@ from abaca.evaluation.baselines import BASELINES
 from abaca.evaluation.evaluate import Evaluation, evaluate
 from abaca.recommender import Recommender
 from abaca.study.plan import DataSet, Options, RowKey
-from abaca.training.trainer import Watch
+from abaca.training.trainer import Callback
 
 FIGURES = ("ndcg@10", "hr@10", "mrr@10")
 CURVE = ("epoch", "loss", *FIGURES, "lr", "seconds", "validation_seconds")
@@ -89,17 +89,17 @@ class Workshop:
                     prepare(log, place, options=data.prepare, items=data.items)
         return _opened(place)
 
-    def train(self, run: Run, sequences: Sequences, watch: Watch) -> Recommender:
+    def train(self, run: Run, sequences: Sequences, callback: Callback) -> Recommender:
         """The run's model: trained, taken up where it was stopped, or as it is if it was complete."""
-        return run.recommender().fit(sequences, folder=self.path / "runs" / run.folder, resume=True, watch=watch)
+        return run.recommender().fit(sequences, folder=self.path / "runs" / run.folder, resume=True, callback=callback)
 
-    def test(self, run: Run, sequences: Sequences, watch: Watch) -> tuple[Evaluation, float]:
+    def test(self, run: Run, sequences: Sequences, callback: Callback) -> tuple[Evaluation, float]:
         """Every test target's rank under the run's model, and the seconds that ranking took."""
         file = self.path / "ranks" / f"{run.folder}.npz"
         file.parent.mkdir(exist_ok=True)
         with locked(Path(f"{file}.lock")):
             if not file.exists():
-                recommender = self.train(run, sequences, watch)
+                recommender = self.train(run, sequences, callback)
                 began = time.perf_counter()
                 result = recommender.evaluate(sequences)
                 _save(file, result, time.perf_counter() - began)

@@ -15,7 +15,7 @@ from abaca.study.extra import needs
 from abaca.study.plan import PREPARE, Options, Study
 from abaca.study.runs import FIGURES, check_validation, digest
 from abaca.study.toml import TomlTable, read_toml
-from abaca.training.trainer import Watch
+from abaca.training.trainer import Callback
 from abaca.types import Record
 
 METRIC = FIGURES[0]
@@ -116,7 +116,7 @@ class Tuning:
         ends = (self.optuna.trial.TrialState.COMPLETE, self.optuna.trial.TrialState.PRUNED)
         return len(self.study.get_trials(deepcopy=False, states=ends))
 
-    def run(self, trials: int, minutes: float, tell: Tell, watch: Watch) -> Found:
+    def run(self, trials: int, minutes: float, tell: Tell, callback: Callback) -> Found:
         """Search until so many trials are finished in all, or no trial may begin any more; write the best options."""
         left = trials - self.finished
 
@@ -131,7 +131,7 @@ class Tuning:
             timeout = 60 * minutes if minutes else None
             ends = (self.optuna.trial.TrialState.COMPLETE, self.optuna.trial.TrialState.PRUNED)
             enough = self.optuna.study.MaxTrialsCallback(trials, states=ends)  # others may search beside this process
-            self.study.optimize(lambda trial: self._trial(trial, watch), left, timeout, callbacks=[said, enough])
+            self.study.optimize(lambda trial: self._trial(trial, callback), left, timeout, callbacks=[said, enough])
         return self.best()
 
     def best(self) -> Found:
@@ -149,7 +149,7 @@ class Tuning:
             write_text(self.folder / BEST, "\n".join(lines) + "\n")
         return found
 
-    def _trial(self, trial: Any, watch: Watch) -> float:
+    def _trial(self, trial: Any, callback: Callback) -> float:
         with locked(self._lock_of(trial)):
             chosen = {name: _suggest(trial, name, values) for name, values in self.search.space.items()}
             folder = self.folder / "runs" / digest([self.study.study_name, self.search.options(chosen)])
@@ -157,17 +157,17 @@ class Tuning:
                 known = Path(f"{folder}.figure")
                 if not known.exists():
                     try:
-                        write_text(known, repr(self._figure(trial, chosen, folder, watch)))
+                        write_text(known, repr(self._figure(trial, chosen, folder, callback)))
                     except KeyboardInterrupt:
                         self.study.enqueue_trial(trial.params)  # the next search goes on with it
                         raise
                 return float(known.read_text(encoding="utf-8"))
 
-    def _figure(self, trial: Any, chosen: Options, folder: Path, watch: Watch) -> float:
+    def _figure(self, trial: Any, chosen: Options, folder: Path, callback: Callback) -> float:
         """Train, in a folder that is gone afterwards; the best validation figure."""
         try:
             recommender = self.search.recommender(chosen)
-            recommender.fit(self.sequences, folder=folder, resume=True, watch=_Pruning(self.optuna, trial, watch))
+            recommender.fit(self.sequences, folder=folder, resume=True, callback=_Pruning(self.optuna, trial, callback))
         except (TrainingError, SpecError) as error:
             shutil.rmtree(folder, ignore_errors=True)
             trial.set_user_attr(WHY, str(error))
@@ -195,19 +195,19 @@ class Tuning:
         return self.folder / "runs" / f"{self.study.study_name}-{trial.number}.lock"
 
 
-class _Pruning(Watch):
+class _Pruning(Callback):
     """Tells Optuna each epoch's figure, and stops a trial that is behind the others."""
 
-    def __init__(self, optuna: Any, trial: Any, watch: Watch) -> None:
-        self.optuna, self.trial, self.watch = optuna, trial, watch
+    def __init__(self, optuna: Any, trial: Any, callback: Callback) -> None:
+        self.optuna, self.trial, self.callback = optuna, trial, callback
 
-    def step(self, step: Any) -> None:
-        self.watch.step(step)
+    def on_step(self, step: Any) -> None:
+        self.callback.on_step(step)
 
-    def epoch(self, record: Record) -> None:
+    def on_epoch(self, record: Record) -> None:
         if METRIC in record:
             self.trial.report(record[METRIC], record["epoch"])
-        self.watch.epoch(record)
+        self.callback.on_epoch(record)
         if self.trial.should_prune():
             raise self.optuna.TrialPruned
 

@@ -24,7 +24,7 @@ from abaca.study.results import Entry, Results
 from abaca.study.runs import FIGURES, Run, Workshop, baseline, check_validation, failed_values, run_values
 from abaca.study.standing import Standing
 from abaca.study.statistics import choose_users, repeats
-from abaca.training.trainer import Step, Watch
+from abaca.training.trainer import Callback, Step
 
 RESULTS, WORKSHOP = "results.jsonl", "work"
 WAIT = 0.5
@@ -54,7 +54,7 @@ class Task(NamedTuple):
     kind: str
     id: str
     words: str
-    do: Callable[[Watch], dict[str, Any]]
+    do: Callable[[Callback], dict[str, Any]]
 
 
 class Work:
@@ -123,7 +123,7 @@ class Work:
         for name in self.study.baselines:
             if self.standing.baseline(data.name, name) is None:
 
-                def do(watch: Watch, name: str = name) -> dict[str, Any]:
+                def do(callback: Callback, name: str = name) -> dict[str, Any]:
                     return {"data": data.name, "name": name} | _tested(baseline(name, self._sequences(data.name)))
 
                 yield Task("baseline", self.standing.baseline_id(data.name, name), f"{data.name}: {name}", do)
@@ -131,9 +131,9 @@ class Work:
     def _runs(self, found: list[Run]) -> Iterator[Task]:
         for run in {run.id: run for run in found if self.results.get("run", run.id) is None}.values():
 
-            def do(watch: Watch, run: Run = run) -> dict[str, Any]:
+            def do(callback: Callback, run: Run = run) -> dict[str, Any]:
                 try:
-                    return run_values(run, self.workshop.train(run, self._sequences(*run.origin), watch))
+                    return run_values(run, self.workshop.train(run, self._sequences(*run.origin), callback))
                 except TrainingError as error:
                     return failed_values(run, error)
 
@@ -145,8 +145,8 @@ class Work:
             if trained is None or trained["best"] is None or self.results.get("test", run.id):
                 continue
 
-            def do(watch: Watch, run: Run = run) -> dict[str, Any]:
-                result, seconds = self.workshop.test(run, self._sequences(*run.origin), watch)
+            def do(callback: Callback, run: Run = run) -> dict[str, Any]:
+                result, seconds = self.workshop.test(run, self._sequences(*run.origin), callback)
                 return {**run.row._asdict(), "seed": run.seed, "seconds": round(seconds, 3)} | _tested(result)
 
             yield Task("test", run.id, f"testing {_words(run)}", do)
@@ -157,8 +157,8 @@ class Work:
             return
         if self.standing.tests(row) and self.standing.tests(reference) and self.standing.comparison(row) is None:
 
-            def do(watch: Watch) -> dict[str, Any]:
-                mine, other = (self._ranked(each, watch) for each in (row, reference))
+            def do(callback: Callback) -> dict[str, Any]:
+                mine, other = (self._ranked(each, callback) for each in (row, reference))
                 return {
                     **row._asdict(),
                     "against": self.study.against,
@@ -173,18 +173,18 @@ class Work:
             return
         if self.results.get("example", self.standing.example_id(data.name)) is None:
 
-            def do(watch: Watch) -> dict[str, Any]:
+            def do(callback: Callback) -> dict[str, Any]:
                 sequences = self._sequences(data.name)
                 chosen = choose_users(sequences, sequences.test, least_earlier(sequences))
                 kept = [one for one in chosen if one.kind != "typical"]
-                results = [self._ranked(row, watch)[0] for row in rows]
+                results = [self._ranked(row, callback)[0] for row in rows]
                 cases = make_cases(sequences, kept, results)
                 return {"data": data.name, "cases": [asdict(case) for case in cases]}
 
             yield Task("example", self.standing.example_id(data.name), f"examples of {data.name}", do)
 
-    def _ranked(self, row: RowKey, watch: Watch) -> list[Evaluation]:
-        return [self.workshop.test(run, self._sequences(*run.origin), watch)[0] for run in self.standing.seeds(row)]
+    def _ranked(self, row: RowKey, callback: Callback) -> list[Evaluation]:
+        return [self.workshop.test(run, self._sequences(*run.origin), callback)[0] for run in self.standing.seeds(row)]
 
     def _sequences(self, name: str, fingerprint: str | None = None) -> Sequences:
         """A data set's sequences; if they are not those with the fingerprint, the results would be told of others."""
@@ -197,14 +197,14 @@ class Work:
         return sequences
 
 
-class Telling(Watch):
+class Telling(Callback):
     """Tells how far a training is, now and then."""
 
     def __init__(self, words: str, tell: Tell) -> None:
         self.words, self.tell = words, tell
         self.last = 0.0
 
-    def step(self, step: Step) -> None:
+    def on_step(self, step: Step) -> None:
         if time.monotonic() - self.last >= WAIT:
             self.last = time.monotonic()
             news = f"epoch {step.epoch + 1}, loss {step.loss:.3f}"
