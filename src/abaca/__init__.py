@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from abaca.data.log import Log, read_log
     from abaca.data.prepare import PrepareOptions, prepare
     from abaca.data.sequences import Sequences
+    from abaca.display import RecommendationBatch
+    from abaca.errors import AbacaError, UserError
     from abaca.evaluation.evaluate import Evaluation, compare, evaluate
     from abaca.options import TrainingOptions
     from abaca.recommendation import Policy, Recommendation, Recommendations
@@ -21,15 +23,18 @@ __version__ = "0.1.0"
 
 # Loaded at first use: reading a log should not wait for torch.
 _HOMES = {
+    "AbacaError": "abaca.errors",
     "Evaluation": "abaca.evaluation.evaluate",
     "Log": "abaca.data.log",
     "Policy": "abaca.recommendation",
     "PrepareOptions": "abaca.data.prepare",
     "Recommendation": "abaca.recommendation",
+    "RecommendationBatch": "abaca.display",
     "Recommendations": "abaca.recommendation",
     "Recommender": "abaca.recommender",
     "Sequences": "abaca.data.sequences",
     "TrainingOptions": "abaca.options",
+    "UserError": "abaca.errors",
     "compare": "abaca.evaluation.evaluate",
     "evaluate": "abaca.evaluation.evaluate",
     "load": "abaca.recommender",
@@ -38,15 +43,18 @@ _HOMES = {
 }
 
 __all__ = [
+    "AbacaError",
     "Evaluation",
     "Log",
     "Policy",
     "PrepareOptions",
     "Recommendation",
+    "RecommendationBatch",
     "Recommendations",
     "Recommender",
     "Sequences",
     "TrainingOptions",
+    "UserError",
     "__version__",
     "compare",
     "evaluate",

@@ -99,6 +99,8 @@ def sort_options(
     options = {name: _typed(name, value, defaults[name]) for name, value in options.items()}
     training, sizes, prepared = ({key: options[key] for key in options if key in known} for known in names)
     sizes.pop("window", None)  # follows from the training's
+    if isinstance(prepared.get("events"), list):
+        prepared["events"] = tuple(prepared["events"])
     return replace(training_defaults(encoder), **training), asdict(sizes_type(**sizes)), PrepareOptions(**prepared)
 
 

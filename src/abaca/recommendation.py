@@ -12,6 +12,7 @@ import torch
 
 from abaca.data.batches import history_batches
 from abaca.data.catalogue import Catalogue, check_id
+from abaca.display import AnswerTable, plain
 from abaca.errors import QueryError
 from abaca.evaluation.ranker import BATCH, ModelRanker, padded
 from abaca.nn.logits import COPY, Answer, Question
@@ -81,8 +82,8 @@ class Recommendation:
         return f"repeat · {self.partition}: {seen} in the history, {last}"
 
 
-@dataclass(frozen=True)
-class Recommendations:
+@dataclass(frozen=True, repr=False)
+class Recommendations(AnswerTable):
     """The answer to one history."""
 
     items: tuple[Recommendation, ...]
@@ -107,12 +108,8 @@ class Recommendations:
     def to_json(self) -> dict[str, Any]:
         """Plain values for a program."""
         items = [{**vars(item), "reason": item.reason} for item in self.items]
-        return {
-            "items": items,
-            "unknown": list(self.unknown),
-            "repeat_probability": self.repeat_probability,
-            "estimated": self.estimated,
-        }
+        document: dict[str, Any] = plain({**vars(self), "items": items})
+        return document
 
 
 class Advisor:

@@ -99,9 +99,8 @@ def _answered(recommender: Recommender, histories: Histories, policy: Policy, st
     assert recommender.saved is not None
     schema = schema_of(recommender.saved.catalogue, histories)
     rest = histories.read(start)
-    options = {key: value for key, value in vars(policy).items() if key != "n"}
     while part := list(islice(rest, PART)):
-        answers = recommender.recommend_many([history.ids for history in part], policy.n, **options)
+        answers = recommender.recommend_many([history.ids for history in part], policy=policy)
         yield table_of(part, answers, schema)
 
 

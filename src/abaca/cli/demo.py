@@ -120,14 +120,12 @@ def _describe(source: Source, sequences: Sequences) -> None:
 
 
 def _train(output: str, settings: dict[str, Any], sequences: Sequences, folder: Path) -> "Recommender":
-    from abaca.cli.bar import Bar
     from abaca.recommender import Recommender
 
     recommender = Recommender(ENCODER, output, **settings)
     chosen = ", ".join(f"{name} {value}" for name, value in settings.items())
     show.console().print(f"\n[bold]{ENCODER} {output}[/]  [dim]{chosen}; else defaults → {folder}[/]", soft_wrap=True)
-    with Bar(recommender.training.epochs, recommender.training.metric) as bar:
-        return recommender.fit(sequences, folder=folder, overwrite=True, callback=bar)
+    return recommender.fit(sequences, folder=folder, overwrite=True, progress=True)
 
 
 def without_repeats(recommender: "Recommender") -> "ModelRanker":

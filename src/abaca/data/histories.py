@@ -235,7 +235,7 @@ class HistorySource:
         if not found or self.item is not None or recognise("item", plain, file.name) is not None:
             return None
         if len(found) > 1:
-            raise LogError(f"{file.name}: {', '.join(found)} are all lists; name the histories' with --history COLUMN")
+            raise LogError(f"{file.name}: {', '.join(found)} are all lists; name the histories' with --history-column")
         return found[0]
 
 
@@ -257,7 +257,7 @@ def _check_lists(file: LogFile, column: str) -> None:
     if column not in file.columns:
         raise LogError(f"{file.name}: there is no column {column!r}; it has {', '.join(file.columns)}")
     if column not in _list_columns(file):
-        raise LogError(f"{file.name}: column {column!r} does not hold lists; leave --history out for a log")
+        raise LogError(f"{file.name}: column {column!r} does not hold lists; leave --history-column out for a log")
     if file.format == "parquet":
         kind = pyarrow.parquet.read_schema(file.path).field(column).type.value_type
         if not (pyarrow.types.is_integer(kind) or _is_text(kind)):

@@ -1,6 +1,7 @@
 """Sequences: what training and evaluation read, as flat memory-mapped arrays in a prepared folder."""
 
 import json
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -154,10 +155,12 @@ class Sequences:
             raise SequencesError(f"{self.path}: the arrays do not fit together; prepare the log again")
 
 
-def is_prepared(path: Path) -> bool:
-    """Whether a folder holds sequences, of whatever version."""
+def is_prepared(data: Any) -> bool:
+    """Whether data needs no preparing: sequences, or a folder that holds them, of whatever version."""
+    if isinstance(data, Sequences) or not isinstance(data, str | os.PathLike):
+        return isinstance(data, Sequences)
     try:
-        return bool(json.loads((path / MANIFEST).read_text(encoding="utf-8")).get("kind") == KIND)
+        return bool(json.loads((Path(data) / MANIFEST).read_text(encoding="utf-8")).get("kind") == KIND)
     except (OSError, ValueError, AttributeError):
         return False
 
