@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from abaca.errors import AbacaError, UserError
     from abaca.evaluation.evaluate import Evaluation, compare, evaluate
     from abaca.options import TrainingOptions
-    from abaca.recommendation import Policy, Recommendation, Recommendations
+    from abaca.policy import Policy
+    from abaca.recommendation import Recommendation, Recommendations
     from abaca.recommender import Recommender, load
 
 __version__ = "0.1.0"
@@ -26,7 +27,7 @@ _HOMES = {
     "AbacaError": "abaca.errors",
     "Evaluation": "abaca.evaluation.evaluate",
     "Log": "abaca.data.log",
-    "Policy": "abaca.recommendation",
+    "Policy": "abaca.policy",
     "PrepareOptions": "abaca.data.prepare",
     "Recommendation": "abaca.recommendation",
     "RecommendationBatch": "abaca.display",

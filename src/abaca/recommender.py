@@ -23,7 +23,8 @@ from abaca.nn.device import choose_device
 from abaca.nn.encoders import ENCODERS
 from abaca.nn.outputs import OutputSpec
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, sort_options
-from abaca.recommendation import Advisor, Policy, Recommendations
+from abaca.policy import Policy
+from abaca.recommendation import Advisor, Recommendations
 from abaca.search.answer import IndexSearch
 from abaca.similar import SimilarItem, similar_items
 from abaca.training.checkpoint import Saved, load_model, locked_run, save_model
@@ -147,12 +148,7 @@ class Recommender:
         policy = Policy(n=n, **rules) if policy is None else policy
         users: Sequence[Id] = list(histories) if isinstance(histories, Mapping) else ()
         asked = list(histories.values()) if isinstance(histories, Mapping) else histories
-        if isinstance(policy, Policy):
-            answers = advisor.recommend(asked, policy)
-        elif len(policy) != len(asked):
-            raise QueryError(f"got {len(policy)} policies for {len(asked)} histories, expected one each")
-        else:
-            answers = [advisor.recommend([one], rule)[0] for one, rule in zip(asked, policy, strict=True)]
+        answers = advisor.recommend(asked, policy)
         return RecommendationBatch(answers, users or range(len(answers)))
 
     def similar(self, item: Id, n: int = 10) -> list[SimilarItem]:

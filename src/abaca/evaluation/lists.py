@@ -11,8 +11,8 @@ import pyarrow.parquet
 
 from abaca.data.sequences import Sequences
 from abaca.errors import QueryError
-from abaca.evaluation.evaluate import Evaluation, checked_cutoffs, choose
-from abaca.evaluation.membership import in_history
+from abaca.evaluation.evaluate import Evaluation, checked_cutoffs, targets_of
+from abaca.evaluation.membership import Membership
 from abaca.evaluation.metrics import Ints
 from abaca.types import PAD, Id
 
@@ -51,22 +51,22 @@ class Lists:
 
     def without(self, sequences: Sequences, targets: str) -> list[Id]:
         """The users of the targets that have no list."""
-        users = np.unique(choose(sequences, targets)[1])
+        users = np.unique(targets_of(sequences, targets)[1])
         ids: Any = sequences.user_ids
         return [ids[user] for user in users[self.starts[users] == self.starts[users + 1]].tolist()]
 
     def evaluate(self, sequences: Sequences, targets: str, cutoffs: tuple[int, ...]) -> Evaluation:
         """Every target's rank in its user's list; V + 1 beyond the list, as for a target that cannot be named."""
         ks = checked_cutoffs(cutoffs)
-        split, users, positions = choose(sequences, targets)
+        split, users, positions = targets_of(sequences, targets)
         items = np.asarray(sequences.items[positions], dtype=np.int64)
         catalogue = sequences.catalogue.size
         n = min(ks[-1], catalogue)
         at = self.starts[users][:, None] + np.arange(n)  # (T, n)
         padded = np.concatenate([self.items, [PAD]])
         top = np.where(at < self.starts[users + 1][:, None], padded[np.minimum(at, len(self.items))], PAD)
-        histories = [sequences.history(*pair) for pair in zip(users.tolist(), positions.tolist(), strict=True)]
-        seen = in_history(histories, np.column_stack([items, top]))
+        held = Membership(sequences.histories(users, positions), len(sequences.catalogue))
+        seen = held.holds(np.column_stack([items, top]))
         rank = np.minimum(self._places(users, items), catalogue + 1)
         unknown = np.full(len(users), np.nan)
         return Evaluation(
