@@ -104,6 +104,17 @@ def sort_options(
     return replace(training_defaults(encoder), **training), asdict(sizes_type(**sizes)), PrepareOptions(**prepared)
 
 
+def rule_options(baseline: str, options: dict[str, Any]) -> PrepareOptions:
+    """The options of a baseline, which are those of preparing a log."""
+    from abaca.evaluation.baselines import BASELINES  # late: it imports torch
+
+    if baseline not in BASELINES:
+        raise SpecError(f"baseline {baseline!r} is not one of {', '.join(BASELINES)}")
+    defaults = {field.name: field.default for field in fields(PrepareOptions)}
+    check_names(baseline, options, defaults)
+    return PrepareOptions(**{name: _typed(name, value, defaults[name]) for name, value in options.items()})
+
+
 def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Refuse a name that is not known, with the nearest one that is."""
     every = sorted(known)

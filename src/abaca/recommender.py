@@ -17,17 +17,18 @@ from abaca.data.sequences import Sequences, is_prepared
 from abaca.data.temporary import Temporary
 from abaca.display import RecommendationBatch, html_table
 from abaca.errors import ModelError, QueryError, SpecError
+from abaca.evaluation.baselines import Baseline
 from abaca.evaluation.evaluate import Evaluation, evaluate
 from abaca.evaluation.ranker import ModelRanker
 from abaca.nn.device import choose_device
 from abaca.nn.encoders import ENCODERS
 from abaca.nn.outputs import OutputSpec
-from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, sort_options
+from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, rule_options, sort_options
 from abaca.policy import Policy
 from abaca.recommendation import Advisor, Recommendations
 from abaca.search.answer import IndexSearch
 from abaca.similar import SimilarItem, similar_items
-from abaca.training.checkpoint import Saved, load_model, locked_run, save_model
+from abaca.training.checkpoint import RULE, Saved, load_model, locked_run, save_model
 from abaca.training.progress import ProgressBar, is_interactive
 from abaca.training.run import Run
 from abaca.training.trainer import Callback
@@ -41,17 +42,27 @@ class Recommender:
 
     `encoder` is gru4rec or sasrec, `output` an output layer such as softmax+CPR:100+Mi. Options are those of
     training (`epochs`, `lr`, `seed`, …), of the encoder (`dim`, `dropout`, …) and of preparing a log (`min_user`,
-    `split`, …). `device` is cpu, cuda, or auto for a GPU where there is one.
+    `split`, …). `device` is cpu, cuda, or auto for a GPU where there is one. With `baseline` it is a simple rule
+    instead, such as "personal frequency"; its only options are those of preparing a log.
     """
 
     def __init__(
-        self, encoder: str = DEFAULT_ENCODER, output: str = DEFAULT_OUTPUT, *, device: str = "auto", **options: Any
+        self,
+        encoder: str = DEFAULT_ENCODER,
+        output: str = DEFAULT_OUTPUT,
+        *,
+        baseline: str | None = None,
+        device: str = "auto",
+        **options: Any,
     ) -> None:
-        if not isinstance(encoder, str) or encoder not in ENCODERS:
+        if baseline is not None:
+            self.encoder, self.output = RULE, baseline
+            self.training, self.encoder_options, self.prepare = TrainingOptions(), {}, rule_options(baseline, options)
+        elif not isinstance(encoder, str) or encoder not in ENCODERS:
             raise SpecError(f"encoder {encoder!r} is not one of {', '.join(ENCODERS)}")
-        self.encoder = encoder
-        self.output = str(OutputSpec.parse(output))
-        self.training, self.encoder_options, self.prepare = sort_options(encoder, ENCODERS[encoder][1], options)
+        else:
+            self.encoder, self.output = encoder, str(OutputSpec.parse(output))
+            self.training, self.encoder_options, self.prepare = sort_options(encoder, ENCODERS[encoder][1], options)
         self._of_preparing = [field.name for field in fields(PrepareOptions) if field.name in options]
         self.device = choose_device(device)
         self.saved: Saved | None = None
@@ -118,8 +129,8 @@ class Recommender:
 
     def _run(self, refit: bool) -> Run:
         """What is trained; a refit takes as many epochs as the earlier fit found best."""
-        if not refit:
-            return Run(self.encoder, self.output, self._sizes(), self.training)
+        if not refit or self.encoder == RULE:
+            return Run(self.encoder, self.output, self._sizes(), self.training, 0 if refit else None)
         best = self.saved.training.get("best_epoch") if self.saved else None
         if best is None:
             raise ModelError("refit needs an earlier fit to know how many epochs are best; call fit(log) first")
@@ -171,10 +182,12 @@ class Recommender:
         if sequences is None:
             raise ModelError("a loaded model does not carry its data; pass the log or the prepared folder to evaluate")
         self._check_held_out(sequences)
-        return evaluate(self.ranker(), sequences, targets, cutoffs, progress)
+        advisor = self._trained()
+        exact = advisor.ranker if self.encoder == RULE else self.ranker()
+        return evaluate(exact, sequences, targets, cutoffs, progress)
 
     def ranker(self) -> ModelRanker:
-        """The trained model as something that ranks, beside baselines."""
+        """The trained model as something that ranks, beside baselines; it scores every item."""
         self._trained()
         assert self.saved is not None
         return ModelRanker(self.saved.model, self.training.window, f"{self.encoder} {self.output}")
@@ -193,7 +206,10 @@ class Recommender:
         saved = load_model(folder)
         if exact:
             saved = replace(saved, index=None)
-        recommender = cls(saved.encoder, saved.output, device=device)
+        if saved.encoder == RULE:
+            recommender = cls(baseline=saved.output, device=device)
+        else:
+            recommender = cls(saved.encoder, saved.output, device=device)
         recommender.training = TrainingOptions(**saved.training["options"])
         recommender.encoder_options = saved.encoder_options
         recommender.prepare = PrepareOptions(**saved.training["prepared"])
@@ -201,8 +217,11 @@ class Recommender:
 
     def _adopt(self, saved: Saved) -> "Recommender":
         self.saved = saved
-        saved.model.to(self.device)
-        ranker = ModelRanker(saved.model, self.training.window, f"{self.encoder} {self.output}")
+        if isinstance(saved.ranks, Baseline):
+            self._advisor = Advisor(saved.ranks, saved.catalogue)
+            return self
+        saved.ranks.to(self.device)
+        ranker = ModelRanker(saved.ranks, self.training.window, f"{self.encoder} {self.output}")
         if saved.index is not None:
             ranker.search = IndexSearch(saved.index, saved.model.items.weight)
         self._advisor = Advisor(ranker, saved.catalogue)

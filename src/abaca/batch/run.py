@@ -147,7 +147,7 @@ def _model_digest(saved: Saved) -> str:
     window = saved.training["options"]["window"]
     index = "exact" if saved.index is None else saved.index.path.name
     digest = hashlib.sha256(f"{saved.encoder} {saved.output} {saved.encoder_options} {window} {index}".encode())
-    for name, tensor in sorted(saved.model.state_dict().items()):
+    for name, tensor in sorted(saved.tensors().items()):
         digest.update(name.encode())
         digest.update(tensor.cpu().contiguous().numpy())
     digest.update(json.dumps(saved.catalogue.ids).encode())

@@ -13,14 +13,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from abaca.display import duration as duration
-from abaca.evaluation.evaluate import GROUPS, Evaluation, Group
 from abaca.evaluation.metrics import repeat_share
 
 if TYPE_CHECKING:
+    from abaca.evaluation.evaluate import Evaluation, Group
     from abaca.recommendation import Recommendations
     from abaca.study.cases import Case, Pick
 
-COLOURS = {"copy": "magenta", "rerank": "cyan", "explore": "green", "popular": "yellow"}
+COLOURS = {"copy": "magenta", "rerank": "cyan", "explore": "green", "popular": "yellow", "rule": "blue"}
 
 
 def console() -> Console:
@@ -58,8 +58,10 @@ def counting(what: str) -> Iterator[Any]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def evaluations(results: list[Evaluation], title: str) -> Table:
+def evaluations(results: "list[Evaluation]", title: str) -> Table:
     """Rankers by metrics: all targets, repeats, new; several cutoffs stand below each other."""
+    from abaca.evaluation.evaluate import GROUPS  # late: it imports torch
+
     shown = Table(title=title, title_justify="left", header_style="bold")
     cutoffs = results[0].cutoffs
     alone = f"@{cutoffs[0]}" if len(cutoffs) == 1 else ""
@@ -81,7 +83,7 @@ def evaluations(results: list[Evaluation], title: str) -> Table:
     return shown
 
 
-def _figure(results: list[Evaluation], result: Evaluation, metric: str, group: Group) -> str:
+def _figure(results: "list[Evaluation]", result: "Evaluation", metric: str, group: "Group") -> str:
     """A figure, bold where it is the best."""
     value = result.mean(metric, group)
     best = value == max(other.mean(metric, group) for other in results)

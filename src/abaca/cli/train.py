@@ -39,6 +39,10 @@ def command(
         str | None,
         _option("--output", "Output layer: softmax, +C, +CP, +CPR:100, +Mi, +nodup, mos:3, …", DEFAULT_OUTPUT),
     ] = None,
+    baseline: Annotated[
+        str | None,
+        _option("--baseline", "Save a simple rule instead of a model, such as 'personal frequency'."),
+    ] = None,
     config: Annotated[
         Path | None,
         _option("--config", "TOML file: encoder, output, and options of training, encoder and split; flags win."),
@@ -135,6 +139,8 @@ def _recommender(options: dict[str, Any], refit: Path | None) -> "Recommender":
     from abaca.recommender import Recommender, load
 
     if refit is None:
+        if "baseline" in options and options.keys() & {"encoder", "output"}:
+            raise SpecError("`baseline` is a simple rule without encoder and output layer: leave those out")
         encoder, output = options.pop("encoder", DEFAULT_ENCODER), options.pop("output", DEFAULT_OUTPUT)
         return Recommender(encoder, output, **options)
     device = options.pop("device", "auto")
@@ -191,7 +197,7 @@ def _report(recommender: "Recommender", log: Path, model: Path) -> None:
 _TUNABLE = {
     "encoder", "output", "epochs", "lr", "schedule", "warmup", "batch_targets", "targets", "overlap", "window",
     "weight_decay", "clip", "average", "patience", "metric", "seed", "dim", "hidden", "dropout", "min_user", "min_item",
-    "split", "events", "stop_after", "checkpoint_minutes", "device",
+    "split", "events", "baseline", "stop_after", "checkpoint_minutes", "device",
 }  # fmt: skip
 
 

@@ -39,8 +39,8 @@ class TrainingRows(NamedTuple):
 class PopularityOrder:
     """The catalogue by the number of training interactions, most first."""
 
-    def __init__(self, items: Ints, catalogue: int) -> None:
-        self.counts = np.bincount(items, minlength=catalogue)  # (V,)
+    def __init__(self, counts: Ints) -> None:
+        self.counts, catalogue = counts, len(counts)  # (V,)
         self.order = np.argsort(-self.counts, kind="stable")  # (V,) ties by lower index
         self.place = np.empty_like(self.order)  # (V,) where an item stands in the order
         self.place[self.order] = np.arange(catalogue)
@@ -48,10 +48,11 @@ class PopularityOrder:
         self.at_least = catalogue - np.searchsorted(ascending, self.counts)  # (V,) items as popular, itself included
 
 
-def training_rows(sequences: Sequences) -> TrainingRows:
-    """Gather `items[offsets[u]:train_end[u]]` of every user."""
+def training_rows(sequences: Sequences, *, everything: bool = False) -> TrainingRows:
+    """Gather `items[offsets[u]:train_end[u]]` of every user; with `everything`, also the held-out rows."""
     starts = np.asarray(sequences.offsets[:-1], dtype=np.int64)
-    lengths = np.asarray(sequences.train_end, dtype=np.int64) - starts
+    end = sequences.offsets[1:] if everything else sequences.train_end
+    lengths = np.asarray(end, dtype=np.int64) - starts
     ends = np.cumsum(lengths)
     index = np.arange(lengths.sum()) + np.repeat(starts - (ends - lengths), lengths)
     return TrainingRows(np.asarray(sequences.items[index], dtype=np.int64), np.repeat(ends, lengths))
@@ -63,12 +64,27 @@ class Baseline(ABC):
     name: str
     popularity: PopularityOrder
     estimated = False
+    counted: tuple[str, ...] = ()
+    """The attributes that `_learn` sets."""
 
-    def fit(self, sequences: Sequences) -> Self:
-        """Learn from the training rows."""
-        rows = training_rows(sequences)
-        self.popularity = PopularityOrder(rows.items, sequences.catalogue.size)
+    def fit(self, sequences: Sequences, *, everything: bool = False) -> Self:
+        """Learn from the training rows; with `everything`, also from the held-out rows."""
+        rows = training_rows(sequences, everything=everything)
+        size = len(sequences.catalogue) if everything else sequences.catalogue.size
+        self.popularity = PopularityOrder(np.bincount(rows.items, minlength=size))
         self._learn(rows)
+        return self
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What it has learned, as a model directory keeps it."""
+        arrays = {"counts": self.popularity.counts, **{name: getattr(self, name) for name in self.counted}}
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+    def restore(self, state: dict[str, torch.Tensor]) -> Self:
+        """Take over what `state` gave."""
+        self.popularity = PopularityOrder(state["counts"].numpy())
+        for name in self.counted:
+            setattr(self, name, state[name].numpy())
         return self
 
     @property
@@ -215,6 +231,11 @@ class SequentialRules(Baseline):
     `window` places after a, and each of the last `window` items of a history speaks; both weigh less with distance d:
     `quotient` 1 / d, `linear` 1 − (d − 1) / window. An item keeps its `rules` strongest rules.
     """
+
+    counted = ("starts", "followers", "strengths")
+    starts: Ints  # (V + 1,) where the rules of each item begin
+    followers: np.ndarray
+    strengths: Floats
 
     def __init__(self, decay: Literal["quotient", "linear"] | None = None, window: int = 10, rules: int = 200) -> None:
         if decay is not None and decay not in DECAYS:

@@ -28,11 +28,14 @@ from torch import Tensor
 from abaca.data.catalogue import Catalogue
 from abaca.durable import LOCK, checksum, file_facts, locked, put_in_place, whole_file, write_text
 from abaca.errors import ModelError, SpecError
+from abaca.evaluation.baselines import BASELINES, Baseline
 from abaca.nn.model import Model, make_model
 from abaca.types import Record
 
 FORMAT = 1
 KIND = "abaca model"
+RULE = "rule"
+"""Stands for the encoder where a baseline was saved."""
 MODEL = "model.json"
 RECORD = "training.jsonl"
 STATE = "run.safetensors"
@@ -121,15 +124,30 @@ def append_record(folder: Path, record: Record) -> None:
 class Saved:
     """A model with everything that using it takes."""
 
-    model: Model
+    ranks: Model | Baseline
     encoder: str
+    """The name of the encoder, or RULE for a baseline."""
     output: str
+    """The output layer, or the name of the baseline."""
     encoder_options: dict[str, Any]
     catalogue: Catalogue
     training: dict[str, Any]
     """Options, data fingerprint, split and validation figures."""
     index: "IndexRecord | None" = None
     """The search index of its item table."""
+
+    @property
+    def model(self) -> Model:
+        """The network; a baseline has none."""
+        if isinstance(self.ranks, Baseline):
+            raise ModelError(f"'{self.output}' is a simple rule: it has no item vectors and no layers")
+        return self.ranks
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that was learned."""
+        if isinstance(self.ranks, Baseline):
+            return self.ranks.state()
+        return {name: tensor.detach() for name, tensor in self.ranks.state_dict().items()}
 
 
 @dataclass(frozen=True)
@@ -157,7 +175,7 @@ def save_model(folder: Path, saved: Saved) -> None:
     catalogue_name = f"catalogue-{_digest(catalogue.encode())[:12]}.json"
     write_text(folder / catalogue_name, catalogue, ModelError)
     part = folder / "weights.new.safetensors"
-    write_tensors(part, {name: tensor.detach() for name, tensor in saved.model.state_dict().items()})
+    write_tensors(part, saved.tensors())
     weights_name = f"weights-{checksum(part)[:12]}.safetensors"
     put_in_place(part, folder / weights_name)
     files = {name: file_facts(folder / name) for name in (catalogue_name, weights_name)}
@@ -199,13 +217,11 @@ def load_model(folder: str | Path) -> Saved:
         paths[name.split("-")[0]] = path
     try:
         catalogue = Catalogue.from_json(json.loads(paths["catalogue"].read_text(encoding="utf-8")))
-        model = _build(document, catalogue.size)
-        model.load_state_dict(load_file(paths["weights"]))
+        ranks = _build(document, catalogue.size, load_file(paths["weights"]))
     except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError, SpecError) as error:
         raise ModelError(f"{folder}: the files do not fit together ({error}); train anew") from error
-    model.eval()
     return Saved(
-        model, document["encoder"], document["output"], document["encoder_options"], catalogue, document["training"],
+        ranks, document["encoder"], document["output"], document["encoder_options"], catalogue, document["training"],
         _index_record(folder, document, paths),
     )  # fmt: skip
 
@@ -274,10 +290,14 @@ def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any
         )
 
 
-def _build(document: dict[str, Any], catalogue: int) -> Model:
-    """A model of the right shape, its weights not yet set."""
+def _build(document: dict[str, Any], catalogue: int, tensors: dict[str, Tensor]) -> Model | Baseline:
+    """The model or baseline that was saved."""
+    if document["encoder"] == RULE:
+        return BASELINES[document["output"]]().restore(tensors)
     with torch.random.fork_rng(devices=[]):
-        return make_model(document["encoder"], document["output"], catalogue, **document["encoder_options"])
+        model = make_model(document["encoder"], document["output"], catalogue, **document["encoder_options"])
+    model.load_state_dict(tensors)
+    return model.eval()
 
 
 def _read_document(folder: Path) -> dict[str, Any]:

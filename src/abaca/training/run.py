@@ -8,9 +8,11 @@ import torch
 
 from abaca.data.catalogue import Catalogue
 from abaca.data.sequences import Sequences
-from abaca.nn.model import check_memory, make_model
+from abaca.evaluation.baselines import BASELINES, Baseline
+from abaca.nn.model import Model, check_memory, make_model
 from abaca.options import TrainingOptions
 from abaca.training.checkpoint import (
+    RULE,
     STATE,
     Saved,
     append_record,
@@ -22,6 +24,9 @@ from abaca.training.checkpoint import (
 )
 from abaca.training.trainer import Callback, Step, Trainer
 from abaca.types import Record
+
+NOTHING_FOUND: dict[str, Any] = {"best": None, "records": [], "best_epoch": None}
+"""The validation figures of a baseline, which is not validated."""
 
 
 @dataclass(frozen=True)
@@ -56,21 +61,34 @@ class Run:
             return done
         everything = self.refit_epochs is not None
         catalogue = _catalogue(sequences, everything=everything)
-        check_memory(self.encoder, self.output, catalogue.size, **self.encoder_options)
-        torch.manual_seed(self.options.seed)
-        model = make_model(self.encoder, self.output, catalogue.size, **self.encoder_options).to(device)
-        options = replace(self.options, stop_after=self.refit_epochs) if self.refit_epochs else self.options
-        trainer = Trainer(model, sequences, options, everything=everything)
-        trainer.progress["identity"] = identity
-        if folder is not None:
-            _start(folder, trainer, identity, resume)
-        trainer.run(_RunRecord(folder, callback or Callback()), folder)
-        training = {**identity, **self._found(trainer), **_data(sequences)}
-        saved = Saved(model, self.encoder, self.output, self.encoder_options, catalogue, training)
+        ranks: Model | Baseline
+        if self.encoder == RULE:
+            ranks, found = BASELINES[self.output]().fit(sequences, everything=everything), NOTHING_FOUND
+        else:
+            check_memory(self.encoder, self.output, catalogue.size, **self.encoder_options)
+            torch.manual_seed(self.options.seed)
+            ranks = make_model(self.encoder, self.output, catalogue.size, **self.encoder_options).to(device)
+            found = self._train(ranks, sequences, folder, resume=resume, callback=callback or Callback())
+        training = {**identity, **found, **_data(sequences)}
+        saved = Saved(ranks, self.encoder, self.output, self.encoder_options, catalogue, training)
         if folder is not None:
             save_model(folder, saved)
             (folder / STATE).unlink(missing_ok=True)
         return saved
+
+    def _train(
+        self, model: Model, sequences: Sequences, folder: Path | None, *, resume: bool, callback: Callback
+    ) -> dict[str, Any]:
+        """Train the model to its best epoch; the validation figures, and after how many epochs they were best."""
+        everything = self.refit_epochs is not None
+        options = replace(self.options, stop_after=self.refit_epochs) if self.refit_epochs else self.options
+        trainer = Trainer(model, sequences, options, everything=everything)
+        trainer.progress["identity"] = identity = self._identity(sequences)
+        if folder is not None:
+            _start(folder, trainer, identity, resume)
+        trainer.run(_RunRecord(folder, callback), folder)
+        found = {key: trainer.progress[key] for key in ("best", "records", "best_epoch")}
+        return found if self.refit_epochs is None else {**found, "best_epoch": self.refit_epochs - 1}
 
     def _identity(self, sequences: Sequences) -> dict[str, Any]:
         """What makes two runs the same run."""
@@ -83,11 +101,6 @@ class Run:
             "everything": self.refit_epochs is not None,
             "refit_epochs": self.refit_epochs,
         }
-
-    def _found(self, trainer: Trainer) -> dict[str, Any]:
-        """The validation figures, and after how many epochs they were best."""
-        found = {key: trainer.progress[key] for key in ("best", "records", "best_epoch")}
-        return found if self.refit_epochs is None else {**found, "best_epoch": self.refit_epochs - 1}
 
 
 def _data(sequences: Sequences) -> dict[str, Any]:
