@@ -21,7 +21,7 @@ from abaca.evaluation.baselines import Baseline
 from abaca.evaluation.evaluate import Evaluation, evaluate
 from abaca.evaluation.ranker import ModelRanker
 from abaca.nn.device import choose_device
-from abaca.nn.encoders import ENCODERS
+from abaca.nn.encoders import encoder_class
 from abaca.nn.outputs import OutputSpec
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, rule_options, sort_options
 from abaca.policy import Policy
@@ -57,12 +57,12 @@ class Recommender:
     ) -> None:
         if baseline is not None:
             self.encoder, self.output = RULE, baseline
-            self.training, self.encoder_options, self.prepare = TrainingOptions(), {}, rule_options(baseline, options)
-        elif not isinstance(encoder, str) or encoder not in ENCODERS:
-            raise SpecError(f"encoder {encoder!r} is not one of {', '.join(ENCODERS)}")
+            self.training, self.prepare = TrainingOptions(), rule_options(baseline, options)
+            self.encoder_options: dict[str, Any] = {}
         else:
             self.encoder, self.output = encoder, str(OutputSpec.parse(output))
-            self.training, self.encoder_options, self.prepare = sort_options(encoder, ENCODERS[encoder][1], options)
+            sizes_type = encoder_class(encoder).Options
+            self.training, self.encoder_options, self.prepare = sort_options(encoder, sizes_type, options)
         self._of_preparing = [field.name for field in fields(PrepareOptions) if field.name in options]
         self.device = choose_device(device)
         self.saved: Saved | None = None
@@ -166,7 +166,7 @@ class Recommender:
         """The n items nearest to an item, by the cosine of their vectors."""
         self._trained()
         assert self.saved is not None
-        return similar_items(self.saved.model.items.weight, self.saved.catalogue, item, n)
+        return similar_items(self.saved.model.table, self.saved.catalogue, item, n)
 
     def evaluate(
         self,
@@ -223,7 +223,7 @@ class Recommender:
         saved.ranks.to(self.device)
         ranker = ModelRanker(saved.ranks, self.training.window, f"{self.encoder} {self.output}")
         if saved.index is not None:
-            ranker.search = IndexSearch(saved.index, saved.model.items.weight)
+            ranker.search = IndexSearch(saved.index, saved.model.table)
         self._advisor = Advisor(ranker, saved.catalogue)
         return self
 
@@ -266,11 +266,11 @@ class Recommender:
         return self.prepare if self.saved is None else PrepareOptions(**self.saved.training["prepared"])
 
     def _sizes(self) -> dict[str, Any]:
-        """The encoder's options; a transformer's window holds the longest that training or ranking shows it."""
-        if self.encoder != "sasrec":
-            return dict(self.encoder_options)
+        """The encoder's options, for the longest window of training or ranking."""
+        if self.encoder == RULE:
+            return {}
         longest = max(self.training.window, self.training.targets + self.training.overlap)
-        return {**self.encoder_options, "window": longest}
+        return encoder_class(self.encoder).sized(self.encoder_options, longest)
 
     def _check_held_out(self, sequences: Sequences) -> None:
         assert self.saved is not None

@@ -2,11 +2,11 @@
 
 import pytest
 
-from abaca.bench.growth import Drawn, GrowthBench
+from abaca.bench.growth import GrowthBench, RandomSequences
 from abaca.bench.step import Burst, Enough, StepBench, burst
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
-from abaca.nn.model import make_model
+from abaca.nn.build import make_model
 from abaca.training.trainer import Step, TrainingOptions
 
 OPTIONS = TrainingOptions(batch_targets=100, targets=10, overlap=5)
@@ -58,7 +58,7 @@ def test_one_size_grows_at_a_time() -> None:
 
 
 def test_drawn_histories_repeat_and_stay_in_the_catalogue() -> None:
-    drawn = Drawn(items=30, history=10, users=4)
+    drawn = RandomSequences(items=30, history=10, users=4)
     assert drawn.items.min() >= 0
     assert drawn.items.max() < 30
     assert len(set(drawn.items.tolist())) < len(drawn.items) == drawn.offsets[-1] == 44

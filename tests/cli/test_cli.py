@@ -667,7 +667,7 @@ def test_train_warns_of_what_makes_a_model_poor_or_slow(
     said = " ".join(cli("train", timeless, tmp_path / "a", "--output", "softmax", *QUICK).err.split())
     assert "warning: no time column was recognised: rows are taken in file order" in said
     assert re.search(r"warning: the simple rule 'personal frequency' is better .* ndcg@10 0\.\d+ against 0\.", said)
-    monkeypatch.setattr("abaca.nn.native.mode", lambda: None)
+    monkeypatch.setattr("abaca.nn.ops.instructions", lambda: None)
     said = " ".join(cli("train", shop.log, tmp_path / "b", "--output", "softmax", *QUICK).err.split())
     assert "no time column" not in said
     assert "warning: there is no compiled loss" in said

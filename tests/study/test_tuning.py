@@ -28,21 +28,21 @@ class KillLater(Callback):
 
 
 def test_the_best_trial_becomes_a_config(small: Sequences, tmp_path: Path) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     search = Search("gru4rec", "softmax+C", FIXED, SPACE)
-    found = Tuning(search, small, tmp_path).run(3, 0, told.append, Callback())
-    assert len(told) == found.trials == 3
+    found = Tuning(search, small, tmp_path).run(3, 0, lines.append, Callback())
+    assert len(lines) == found.trials == 3
     text = (tmp_path / "best.toml").read_text(encoding="utf-8")
     config = read_space(tmp_path / "best.toml")
-    assert f"{found.figure:.4f}" in text
+    assert f"{found.value:.4f}" in text
     assert config["encoder"] == "gru4rec"
     assert config["dim"] == config["hidden"]
     again = Recommender(config.pop("encoder"), config.pop("output"), **config).fit(small)
     assert again.saved is not None
-    assert again.saved.training["best"] == found.figure
-    more = Tuning(search, small, tmp_path).run(4, 0, told.append, Callback())
-    assert len(told) == more.trials == 4
-    assert more.figure >= found.figure
+    assert again.saved.training["best"] == found.value
+    more = Tuning(search, small, tmp_path).run(4, 0, lines.append, Callback())
+    assert len(lines) == more.trials == 4
+    assert more.value >= found.value
 
 
 def test_a_killed_trial_goes_on(small: Sequences, tmp_path: Path) -> None:
@@ -111,10 +111,10 @@ def test_searches_side_by_side_make_no_more_trials_than_asked_for(small: Sequenc
 
 
 def test_words_are_searched_too(small: Sequences, tmp_path: Path) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     search = Search("gru4rec", "softmax", FIXED, {"schedule": ["constant"], "lr": [0.01]})
-    Tuning(search, small, tmp_path).run(1, 0, told.append, Callback())
-    assert told[0].endswith("with schedule constant, lr 0.01")
+    Tuning(search, small, tmp_path).run(1, 0, lines.append, Callback())
+    assert lines[0].endswith("with schedule constant, lr 0.01")
 
 
 def test_searchers_that_try_the_same_train_it_once(small: Sequences, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_searchers_that_try_the_same_train_it_once(small: Sequences, tmp_path: P
     with ThreadPoolExecutor() as pool:
         found = list(pool.map(lambda tuning: tuning.run(2, 0, lambda text: None, Slow()), searchers))
     assert trained == [0]
-    assert found[0].figure == found[1].figure
+    assert found[0].value == found[1].value
     states = {trial.state.name for trial in searchers[0].study.trials}
     assert states == {"COMPLETE"}
 
@@ -153,16 +153,16 @@ def test_a_stopped_trial_goes_on(small: Sequences, tmp_path: Path) -> None:
 
 
 def test_options_that_do_not_fit_together_end_a_trial_not_the_search(small: Sequences, tmp_path: Path) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     search = Search("sasrec", "softmax", {**FIXED, "heads": 4}, {"size": {"low": 4, "high": 8}})
-    Tuning(search, small, tmp_path).run(12, 0, told.append, Callback())
-    assert len(told) == 12
-    refused = [text for text in told if "cannot be divided among 4 heads" in text]
+    Tuning(search, small, tmp_path).run(12, 0, lines.append, Callback())
+    assert len(lines) == 12
+    refused = [text for text in lines if "cannot be divided among 4 heads" in text]
     assert 0 < len(refused) < 12
-    told.clear()
+    lines.clear()
     stepped = Search("sasrec", "softmax", {**FIXED, "heads": 4}, {"size": {"low": 4, "high": 8, "step": 4}})
-    Tuning(stepped, small, tmp_path).run(3, 0, told.append, Callback())
-    assert all("validation NDCG@10" in text for text in told)
+    Tuning(stepped, small, tmp_path).run(3, 0, lines.append, Callback())
+    assert all("validation NDCG@10" in text for text in lines)
 
 
 def test_the_best_options_of_an_encoder_are_a_config_too(small: Sequences, tmp_path: Path) -> None:
@@ -181,5 +181,5 @@ def test_any_seed_will_do(small: Sequences, tmp_path: Path) -> None:
 def test_without_validation_nothing_can_be_chosen(tmp_path: Path) -> None:
     with read_log(pyarrow.table({"user": [1, 1, 2, 2], "item": [1, 2, 1, 2]})) as log:
         sequences = prepare(log, tmp_path / "sequences", options=PrepareOptions(min_user=2))
-    with pytest.raises(SequencesError, match="no validation target to choose by"):
+    with pytest.raises(SequencesError, match="there is no validation target"):
         Tuning(Search("gru4rec", "softmax", FIXED, SPACE), sequences, tmp_path)

@@ -149,6 +149,6 @@ def _model_digest(saved: Saved) -> str:
     digest = hashlib.sha256(f"{saved.encoder} {saved.output} {saved.encoder_options} {window} {index}".encode())
     for name, tensor in sorted(saved.tensors().items()):
         digest.update(name.encode())
-        digest.update(tensor.cpu().contiguous().numpy())
+        digest.update(tensor.cpu().contiguous().numpy().data)
     digest.update(json.dumps(saved.catalogue.ids).encode())
     return digest.hexdigest()

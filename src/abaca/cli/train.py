@@ -152,11 +152,11 @@ def _recommender(options: dict[str, Any], refit: Path | None) -> "Recommender":
 
 def _warn(data: Any, device: str) -> None:
     """Warn of what makes training poor or slow."""
-    from abaca.nn import native
+    from abaca.nn import ops
 
     if isinstance(data, Log) and not data.has_time:
         show.warn("no time column was recognised: rows are taken in file order; --time names the column")
-    if device == "cpu" and native.mode() is None:
+    if device == "cpu" and ops.instructions() is None:
         show.warn("there is no compiled loss for this machine: training takes about twice as long")
 
 
@@ -213,7 +213,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise SpecError(f"{path}: {error}") from error
     from abaca.nn.encoders import ENCODERS
 
-    known = _TUNABLE.union(*({field.name for field in fields(kind)} for _, kind in ENCODERS.values()))
+    known = _TUNABLE.union(*({field.name for field in fields(kind.Options)} for kind in ENCODERS.values()))
     for key in config:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)

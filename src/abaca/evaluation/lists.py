@@ -112,4 +112,4 @@ def _indices(column: Any, known: Any) -> Ints:
     ids = coded.dictionary.to_pylist()
     index = known.index if hasattr(known, "index") else lambda id: known.get(str(id))
     table = np.array([PAD if (found := index(id)) is None else found for id in ids] + [PAD], dtype=np.int64)
-    return table[coded.indices.fill_null(len(ids)).to_numpy()]
+    return np.asarray(table[coded.indices.fill_null(len(ids)).to_numpy()])

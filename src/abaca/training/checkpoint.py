@@ -29,7 +29,8 @@ from abaca.data.catalogue import Catalogue
 from abaca.durable import LOCK, checksum, file_facts, locked, put_in_place, whole_file, write_text
 from abaca.errors import ModelError, SpecError
 from abaca.evaluation.baselines import BASELINES, Baseline
-from abaca.nn.model import Model, make_model
+from abaca.nn.build import make_model
+from abaca.nn.model import Model
 from abaca.types import Record
 
 FORMAT = 1

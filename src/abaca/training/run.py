@@ -9,7 +9,8 @@ import torch
 from abaca.data.catalogue import Catalogue
 from abaca.data.sequences import Sequences
 from abaca.evaluation.baselines import BASELINES, Baseline
-from abaca.nn.model import Model, check_memory, make_model
+from abaca.nn.build import check_memory, make_model
+from abaca.nn.model import Model
 from abaca.options import TrainingOptions
 from abaca.training.checkpoint import (
     RULE,
