@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from abaca.errors import AbacaError, UserError
     from abaca.evaluation.evaluate import Evaluation, compare, evaluate
     from abaca.options import TrainingOptions
+    from abaca.plugins import register
     from abaca.policy import Policy
     from abaca.recommendation import Recommendation, Recommendations
     from abaca.recommender import Recommender, load
@@ -41,6 +42,7 @@ _HOMES = {
     "load": "abaca.recommender",
     "prepare": "abaca.data.prepare",
     "read_log": "abaca.data.log",
+    "register": "abaca.plugins",
 }
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "load",
     "prepare",
     "read_log",
+    "register",
 ]
 
 

@@ -21,9 +21,10 @@ from abaca.evaluation.baselines import Baseline
 from abaca.evaluation.evaluate import Evaluation, evaluate
 from abaca.evaluation.ranker import ModelRanker
 from abaca.nn.device import choose_device
-from abaca.nn.encoders import encoder_class
-from abaca.nn.outputs import OutputSpec
+from abaca.nn.encoders import Encoder, encoder_class
+from abaca.nn.outputs import Output
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, rule_options, sort_options
+from abaca.plugins import encoder_name, output_layer, output_name, register
 from abaca.policy import Policy
 from abaca.recommendation import Advisor, Recommendations
 from abaca.search.answer import IndexSearch
@@ -40,7 +41,8 @@ Histories = Sequence[Sequence[Id]] | Mapping[Id, Sequence[Id]]
 class Recommender:
     """A model that learns from a log when to repeat and when to explore.
 
-    `encoder` is gru4rec or sasrec, `output` an output layer such as softmax+CPR:100+Mi. Options are those of
+    `encoder` is gru4rec or sasrec, `output` an output layer such as softmax+CPR:100+Mi. Both may be objects of one's
+    own classes. Options are those of
     training (`epochs`, `lr`, `seed`, …), of the encoder (`dim`, `dropout`, …) and of preparing a log (`min_user`,
     `split`, …). `device` is cpu, cuda, or auto for a GPU where there is one. With `baseline` it is a simple rule
     instead, such as "personal frequency"; its only options are those of preparing a log.
@@ -48,21 +50,23 @@ class Recommender:
 
     def __init__(
         self,
-        encoder: str = DEFAULT_ENCODER,
-        output: str = DEFAULT_OUTPUT,
+        encoder: "str | Encoder | type[Encoder]" = DEFAULT_ENCODER,
+        output: "str | Output | type[Output]" = DEFAULT_OUTPUT,
         *,
         baseline: str | None = None,
         device: str = "auto",
         **options: Any,
     ) -> None:
+        self.output_options, self.encoder_options = dict[str, Any](), dict[str, Any]()
         if baseline is not None:
             self.encoder, self.output = RULE, baseline
             self.training, self.prepare = TrainingOptions(), rule_options(baseline, options)
-            self.encoder_options: dict[str, Any] = {}
         else:
-            self.encoder, self.output = encoder, str(OutputSpec.parse(output))
-            sizes_type = encoder_class(encoder).Options
-            self.training, self.encoder_options, self.prepare = sort_options(encoder, sizes_type, options)
+            self.encoder, sizes = encoder_name(encoder)
+            self.output, self.output_options = output_name(output)
+            sizes_type = encoder_class(self.encoder).Options
+            given = {name: value for name, value in sizes.items() if name != "window"} | options
+            self.training, self.encoder_options, self.prepare = sort_options(self.encoder, sizes_type, given)
         self._of_preparing = [field.name for field in fields(PrepareOptions) if field.name in options]
         self.device = choose_device(device)
         self.saved: Saved | None = None
@@ -75,13 +79,10 @@ class Recommender:
         return f"Recommender({self.encoder} {self.output}, {state})"
 
     def _repr_html_(self) -> str:
-        rows = {"encoder": self.encoder, "output layer": self.output, "device": str(self.device)}
-        if self.saved is not None:
-            training = self.saved.training
-            rows["items"] = f"{self.saved.catalogue.size:,}"
-            if training.get("best") is not None:
-                rows[f"validation {self.training.metric}"] = f"{training['best']:.4f}"
-        return html_table("Recommender" if self.saved else "Recommender, not trained", ("", ""), rows.items())
+        rows = {"encoder": self.encoder, "output layer": self.output}
+        if self.saved is not None and self.saved.training.get("best") is not None:
+            rows[f"validation {self.training.metric}"] = f"{self.saved.training['best']:.4f}"
+        return html_table(repr(self), ("", ""), rows.items())
 
     def fit(
         self,
@@ -129,12 +130,13 @@ class Recommender:
 
     def _run(self, refit: bool) -> Run:
         """What is trained; a refit takes as many epochs as the earlier fit found best."""
+        what = (self.encoder, self.output, self._sizes(), self.training)
         if not refit or self.encoder == RULE:
-            return Run(self.encoder, self.output, self._sizes(), self.training, 0 if refit else None)
+            return Run(*what, 0 if refit else None, self.output_options)
         best = self.saved.training.get("best_epoch") if self.saved else None
         if best is None:
             raise ModelError("refit needs an earlier fit to know how many epochs are best; call fit(log) first")
-        return Run(self.encoder, self.output, self._sizes(), self.training, best + 1)
+        return Run(*what, best + 1, self.output_options)
 
     def recommend(self, history: Sequence[Id], n: int = 10, **policy: Any) -> Recommendations:
         """The next items after one history of raw ids, oldest first.
@@ -152,21 +154,21 @@ class Recommender:
         The rules are those of `recommend`. Instead of `n` and rules, `policy` takes one `Policy` for all histories,
         or a list with one for each.
         """
-        advisor = self._trained()
+        self._trained()
+        assert self._advisor is not None
         check_names("recommend", rules, [field.name for field in fields(Policy) if field.name != "n"])
         if policy is not None and rules:
             raise QueryError(f"{', '.join(rules)} belongs to the policy: give `policy` or rules, not both")
         policy = Policy(n=n, **rules) if policy is None else policy
         users: Sequence[Id] = list(histories) if isinstance(histories, Mapping) else ()
         asked = list(histories.values()) if isinstance(histories, Mapping) else histories
-        answers = advisor.recommend(asked, policy)
+        answers = self._advisor.recommend(asked, policy)
         return RecommendationBatch(answers, users or range(len(answers)))
 
     def similar(self, item: Id, n: int = 10) -> list[SimilarItem]:
         """The n items nearest to an item, by the cosine of their vectors."""
-        self._trained()
-        assert self.saved is not None
-        return similar_items(self.saved.model.table, self.saved.catalogue, item, n)
+        saved = self._trained()
+        return similar_items(saved.model.table, saved.catalogue, item, n)
 
     def evaluate(
         self,
@@ -182,34 +184,44 @@ class Recommender:
         if sequences is None:
             raise ModelError("a loaded model does not carry its data; pass the log or the prepared folder to evaluate")
         self._check_held_out(sequences)
-        advisor = self._trained()
-        exact = advisor.ranker if self.encoder == RULE else self.ranker()
-        return evaluate(exact, sequences, targets, cutoffs, progress)
+        exact = self._trained().ranks
+        return evaluate(exact if isinstance(exact, Baseline) else self.ranker(), sequences, targets, cutoffs, progress)
 
     def ranker(self) -> ModelRanker:
         """The trained model as something that ranks, beside baselines; it scores every item."""
-        self._trained()
-        assert self.saved is not None
-        return ModelRanker(self.saved.model, self.training.window, f"{self.encoder} {self.output}")
+        return ModelRanker(self._trained().model, self.training.window, f"{self.encoder} {self.output}")
 
     def save(self, folder: str | Path) -> None:
         """Write a model directory: safetensors and JSON, ids inside; a model that is there is replaced."""
-        self._trained()
-        assert self.saved is not None
+        saved = self._trained()
         _check_not_prepared(Path(folder))
         with locked_run(Path(folder), keep=False):
-            save_model(Path(folder), self.saved)
+            save_model(Path(folder), saved)
 
     @classmethod
-    def load(cls, folder: str | Path, device: str = "cpu", *, exact: bool = False) -> "Recommender":
-        """Read a model directory; with `exact` a search index in it is not used."""
+    def load(
+        cls,
+        folder: str | Path,
+        device: str = "cpu",
+        *,
+        exact: bool = False,
+        encoder: type[Encoder] | None = None,
+        output: type[Output] | None = None,
+    ) -> "Recommender":
+        """Read a model directory; with `exact` a search index in it is not used.
+
+        `encoder` and `output` are the classes of a model with parts of one's own.
+        """
+        for kind in filter(None, (encoder, output)):
+            register(kind)
         saved = load_model(folder)
         if exact:
             saved = replace(saved, index=None)
         if saved.encoder == RULE:
             recommender = cls(baseline=saved.output, device=device)
         else:
-            recommender = cls(saved.encoder, saved.output, device=device)
+            layer = output_layer(saved.output, saved.output_options)
+            recommender = cls(saved.encoder, layer, device=device)
         recommender.training = TrainingOptions(**saved.training["options"])
         recommender.encoder_options = saved.encoder_options
         recommender.prepare = PrepareOptions(**saved.training["prepared"])
@@ -227,10 +239,10 @@ class Recommender:
         self._advisor = Advisor(ranker, saved.catalogue)
         return self
 
-    def _trained(self) -> Advisor:
-        if self._advisor is None:
+    def _trained(self) -> Saved:
+        if self.saved is None:
             raise ModelError("this recommender is not trained yet; call fit, or load a saved one with abaca.load")
-        return self._advisor
+        return self.saved
 
     def open(self, data: Any, items: Any = None, options: PrepareOptions | None = None) -> Sequences:
         """What training reads: a prepared folder as it is, anything else prepared first."""
@@ -273,8 +285,7 @@ class Recommender:
         return encoder_class(self.encoder).sized(self.encoder_options, longest)
 
     def _check_held_out(self, sequences: Sequences) -> None:
-        assert self.saved is not None
-        training = self.saved.training
+        training = self._trained().training
         if sequences.fingerprint != training["fingerprint"]:
             raise ModelError(
                 "this model was trained on other data (or the same log prepared with other options), so its targets "
@@ -289,6 +300,4 @@ def _check_not_prepared(folder: Path) -> None:
         raise ModelError(f"{folder} is a prepared folder; give the model a folder of its own")
 
 
-def load(folder: str | Path, device: str = "cpu", *, exact: bool = False) -> Recommender:
-    """Read a model directory; with `exact` a search index in it is not used."""
-    return Recommender.load(folder, device, exact=exact)
+load = Recommender.load

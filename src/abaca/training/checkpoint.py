@@ -16,7 +16,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from abaca.errors import ModelError, SpecError
 from abaca.evaluation.baselines import BASELINES, Baseline
 from abaca.nn.build import make_model
 from abaca.nn.model import Model
+from abaca.plugins import import_paths, output_layer
 from abaca.types import Record
 
 FORMAT = 1
@@ -136,6 +137,8 @@ class Saved:
     """Options, data fingerprint, split and validation figures."""
     index: "IndexRecord | None" = None
     """The search index of its item table."""
+    output_options: dict[str, Any] = field(default_factory=dict)
+    """The options of an output layer that is a plug-in."""
 
     @property
     def model(self) -> Model:
@@ -184,6 +187,8 @@ def save_model(folder: Path, saved: Saved) -> None:
         "kind": KIND, "format": FORMAT, "encoder": saved.encoder, "encoder_options": saved.encoder_options,
         "output": saved.output, "catalogue": saved.catalogue.size, "training": saved.training, "files": files,
     }  # fmt: skip
+    if imports := import_paths(saved.encoder, saved.output):
+        document.update(imports=imports, output_options=saved.output_options)
     if saved.index is not None and saved.index.weights == weights_name:
         copy_file(saved.index.path, folder / saved.index.path.name)
         files[saved.index.path.name] = file_facts(saved.index.path)
@@ -223,7 +228,7 @@ def load_model(folder: str | Path) -> Saved:
         raise ModelError(f"{folder}: the files do not fit together ({error}); train anew") from error
     return Saved(
         ranks, document["encoder"], document["output"], document["encoder_options"], catalogue, document["training"],
-        _index_record(folder, document, paths),
+        _index_record(folder, document, paths), document.get("output_options", {}),
     )  # fmt: skip
 
 
@@ -270,33 +275,19 @@ def _set_index(folder: Path, weights: str, draft: Path | None, kind: str, effort
             (folder / name).unlink(missing_ok=True)
 
 
-def finished_run(folder: Path, identity: dict[str, Any]) -> Saved | None:
-    """The model of this very run, where the run is complete already."""
-    if (folder / STATE).exists() or not (folder / MODEL).exists():
-        return None
-    saved = load_model(folder)
-    check_same_run(folder, saved.training, identity)
-    return saved
-
-
-def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
-    """Refuse to go on with another run than this one."""
-    was, now = ({**run, **run["encoder_options"], **run["options"]} for run in (before, identity))
-    changed = [name for name in now if was.get(name) != now[name] and not name.endswith("options")]
-    if changed:
-        named = ", ".join("log or way of preparing it" if name == "fingerprint" else name for name in changed)
-        raise ModelError(
-            f"{folder} holds a run with another {named}; resume with the options it began with, "
-            "or replace it with `overwrite=True`"
-        )
-
-
 def _build(document: dict[str, Any], catalogue: int, tensors: dict[str, Tensor]) -> Model | Baseline:
     """The model or baseline that was saved."""
     if document["encoder"] == RULE:
         return BASELINES[document["output"]]().restore(tensors)
+    for part, path in document.get("imports", {}).items():
+        if part not in import_paths(document["encoder"], document["output"]):
+            raise ModelError(
+                f"the model has {part} '{document[part]}', which was {path}; pass its class: abaca.load(folder, "
+                f"{part}=…), or call abaca.register before"
+            )
+    output = output_layer(document["output"], document.get("output_options", {}))
     with torch.random.fork_rng(devices=[]):
-        model = make_model(document["encoder"], document["output"], catalogue, **document["encoder_options"])
+        model = make_model(document["encoder"], output, catalogue, **document["encoder_options"])
     model.load_state_dict(tensors)
     return model.eval()
 

@@ -1,6 +1,6 @@
 """A run: a model trained on sequences, in memory or in a folder where it can be stopped and resumed."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +8,19 @@ import torch
 
 from abaca.data.catalogue import Catalogue
 from abaca.data.sequences import Sequences
+from abaca.errors import ModelError
 from abaca.evaluation.baselines import BASELINES, Baseline
 from abaca.nn.build import check_memory, make_model
 from abaca.nn.model import Model
 from abaca.options import TrainingOptions
+from abaca.plugins import output_layer
 from abaca.training.checkpoint import (
+    MODEL,
     RULE,
     STATE,
     Saved,
     append_record,
-    check_same_run,
-    finished_run,
+    load_model,
     load_state,
     save_model,
     write_record,
@@ -40,6 +42,8 @@ class Run:
     options: TrainingOptions
     refit_epochs: int | None = None
     """Epochs of training on everything, held-out targets included; None for a run that validates."""
+    output_options: dict[str, Any] = field(default_factory=dict)
+    """The options of an output layer that is a plug-in."""
 
     @property
     def epochs(self) -> int:
@@ -66,12 +70,14 @@ class Run:
         if self.encoder == RULE:
             ranks, found = BASELINES[self.output]().fit(sequences, everything=everything), NOTHING_FOUND
         else:
-            check_memory(self.encoder, self.output, catalogue.size, **self.encoder_options)
+            output = output_layer(self.output, self.output_options)
+            check_memory(self.encoder, output, catalogue.size, **self.encoder_options)
             torch.manual_seed(self.options.seed)
-            ranks = make_model(self.encoder, self.output, catalogue.size, **self.encoder_options).to(device)
+            ranks = make_model(self.encoder, output, catalogue.size, **self.encoder_options).to(device)
             found = self._train(ranks, sequences, folder, resume=resume, callback=callback or Callback())
         training = {**identity, **found, **_data(sequences)}
-        saved = Saved(ranks, self.encoder, self.output, self.encoder_options, catalogue, training)
+        parts = (self.encoder, self.output, self.encoder_options)
+        saved = Saved(ranks, *parts, catalogue, training, output_options=self.output_options)
         if folder is not None:
             save_model(folder, saved)
             (folder / STATE).unlink(missing_ok=True)
@@ -142,3 +148,24 @@ class _RunRecord(Callback):
         if self.folder is not None:
             append_record(self.folder, record)
         self.callback.on_epoch(record)
+
+
+def finished_run(folder: Path, identity: dict[str, Any]) -> Saved | None:
+    """The model of this very run, where the run is complete already."""
+    if (folder / STATE).exists() or not (folder / MODEL).exists():
+        return None
+    saved = load_model(folder)
+    check_same_run(folder, saved.training, identity)
+    return saved
+
+
+def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
+    """Refuse to go on with another run than this one."""
+    was, now = ({**run, **run["encoder_options"], **run["options"]} for run in (before, identity))
+    changed = [name for name in now if was.get(name) != now[name] and not name.endswith("options")]
+    if changed:
+        named = ", ".join("log or way of preparing it" if name == "fingerprint" else name for name in changed)
+        raise ModelError(
+            f"{folder} holds a run with another {named}; resume with the options it began with, "
+            "or replace it with `overwrite=True`"
+        )
