@@ -34,19 +34,18 @@ def import_path(kind: type[Any]) -> str:
 
 def import_paths(encoder: str, output: str) -> dict[str, str]:
     """The import paths of those parts of a model that are plug-ins."""
-    parts = {"encoder": (encoder, ENCODERS), "output": (output, OUTPUT_PLUGINS)}
-    return {
-        part: import_path(known[name])  # type: ignore[index]
-        for part, (name, known) in parts.items()
-        if name in known and name not in BUILT_IN
-    }
+    found = {"encoder": None if encoder in BUILT_IN else ENCODERS.get(encoder), "output": OUTPUT_PLUGINS.get(output)}
+    return {part: import_path(kind) for part, kind in found.items() if kind is not None}
 
 
 def encoder_name(encoder: Any) -> tuple[Any, dict[str, Any]]:
     """The name of an encoder that is given by name, class or object, and the options of the object."""
     if isinstance(encoder, Encoder):
         return register(type(encoder)).name, asdict(encoder.options)
-    return (register(encoder).name if isinstance(encoder, type) else encoder), {}
+    if not isinstance(encoder, type):
+        return encoder, {}
+    kind: type[Encoder] = register(encoder)
+    return kind.name, {}
 
 
 def output_name(output: Any) -> tuple[str, dict[str, Any]]:
