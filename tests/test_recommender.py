@@ -17,8 +17,8 @@ import pytest
 import torch
 
 import abaca
-from abaca.data.histories import HistorySource
 from abaca.data.prepare import PrepareOptions, prepare
+from abaca.data.queries import HistorySource
 from abaca.data.sequences import Sequences
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import ModelError, QueryError, SequencesError, SpecError

@@ -19,7 +19,7 @@ LOCK = ".lock"
 def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
     """Hold a lock file while the block runs; False where another holds it and `wait` is off.
 
-    The operating system frees the lock when the process ends, so a file that a killed process left does no harm.
+    The operating system frees the lock when the process ends, so a stale file does no harm.
     """
     lock = FileLock(path, timeout=-1 if wait else 0, thread_local=False)
     try:
@@ -37,7 +37,7 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def whole_file(path: Path, error: type[UserError] = UserError) -> Iterator[Path]:
-    """A part file to write. It replaces `path` when the block succeeds, and is deleted when it fails.
+    """A part file to write; it replaces `path` when the block succeeds, and is deleted if not.
 
     The file gets the mode of any new file, whatever mode the library that writes it chooses.
     """
@@ -63,7 +63,7 @@ def write_text(path: Path, text: str, error: type[UserError] = UserError) -> Non
 
 
 def put_in_place(part: Path, path: Path) -> None:
-    """Give a complete file its name. After a crash there is either this file or the one before it."""
+    """Give a complete file its name; after a crash there is this file or the one before it."""
     sync(part)
     os.replace(part, path)
     sync(path.parent)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from abaca.data.folder import check_apart
-from abaca.data.histories import HistorySource
 from abaca.data.log import Log, read_log
 from abaca.data.prepare import PrepareOptions, prepare
+from abaca.data.queries import HistorySource
 from abaca.data.reading.columns import Columns
 from abaca.data.sequences import Sequences, is_prepared
 from abaca.data.temporary import Temporary

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from abaca.batch import recommend_file, run
-from abaca.data.histories import HistorySource
 from abaca.data.log import read_log
+from abaca.data.queries import HistorySource
 from abaca.errors import LogError, QueryError, SpecError
 from abaca.policy import Policy
 from abaca.recommender import Recommender
@@ -144,7 +144,7 @@ import os, signal, sys
 from pathlib import Path
 import abaca.durable as durable
 from abaca.batch import recommend_file, run
-from abaca.data.histories import HistorySource
+from abaca.data.queries import HistorySource
 from abaca.data.log import read_log
 from abaca.policy import Policy
 from abaca.recommender import load

@@ -220,7 +220,7 @@ def test_arrays_are_mapped_not_loaded(folder: Path) -> None:
     assert isinstance(sequences.items, np.memmap)
     with pytest.raises(ValueError, match="read-only"):
         sequences.items[0] = 1
-    assert sequences.training(0).tolist() == sequences.history(0, 2).tolist()
+    assert sequences.training()[0].tolist() == sequences.history(0, 2).tolist()
     assert histories(sequences)["cid"] == ["tea"]
 
 

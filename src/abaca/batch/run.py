@@ -14,7 +14,7 @@ from abaca.batch.answers import WRITERS, schema_of, table_of
 from abaca.batch.parts import Parts
 from abaca.data.catalogue import check_id
 from abaca.data.folder import check_apart
-from abaca.data.histories import Histories, HistorySource
+from abaca.data.queries import HistorySource, Queries
 from abaca.errors import ModelError, QueryError
 from abaca.policy import Policy
 from abaca.recommender import Recommender
@@ -94,7 +94,7 @@ def _silent(done: int, total: int) -> None:
     """Tell nobody."""
 
 
-def _answered(recommender: Recommender, histories: Histories, policy: Policy, start: int) -> Iterator[pyarrow.Table]:
+def _answered(recommender: Recommender, histories: Queries, policy: Policy, start: int) -> Iterator[pyarrow.Table]:
     """The answers from history number `start` on, a table per part."""
     assert recommender.saved is not None
     schema = schema_of(recommender.saved.catalogue, histories)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from abaca.cli import show
 from abaca.cli.columns import Json
-from abaca.data.histories import HistorySource
+from abaca.data.queries import HistorySource
 from abaca.errors import ModelError, QueryError
 from abaca.evaluation.ranker import ModelRanker
 from abaca.recommender import load

@@ -11,7 +11,7 @@ from rich.markup import escape
 from abaca.batch import BatchReport, recommend_file
 from abaca.cli import show
 from abaca.cli.columns import Item, Json, OnBadRow, Time, User
-from abaca.data.histories import HistorySource
+from abaca.data.queries import HistorySource
 from abaca.errors import QueryError
 from abaca.policy import Policy
 from abaca.recommender import Recommender, load

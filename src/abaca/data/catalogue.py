@@ -18,7 +18,7 @@ INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 class Catalogue:
     """Raw ids by item index, the cold ones last, with the other columns of the item table.
 
-    `size` is V, the number of items that a model knows; ids at `size` and after were seen only after training ended.
+    `size` is V, the number of items that a model knows; later ids are cold, seen after training.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class Catalogue:
         return f"Catalogue({self.size} items, {len(self.ids) - self.size} cold, columns {sorted(self.columns)})"
 
     def index(self, id: Id) -> int | None:
-        """The item index of a raw id, cold ones included; None where the catalogue does not have it.
+        """The item index of a raw id, cold items included; None where it is not known.
 
-        An id is looked up as given, then by its other spelling: 7 for "7" and "7" for 7, but never 7 for "007".
+        It is looked up as given, then by its other spelling: 7 for "7", "7" for 7, not 7 for "007".
         """
         if self._indices is None:
             ids: Sequence[Id] = self.ids
@@ -86,14 +86,14 @@ class Catalogue:
 
 
 def other_spelling(id: Id) -> Id | None:
-    """The integer that a text spells, or the text that spells an integer; None for any other text."""
+    """The integer that a text spells, or the text of an integer; None for any other text."""
     if isinstance(id, str):
         return int(id) if INTEGER.fullmatch(id) else None
     return str(id) if abs(id) < 1 << 64 else None
 
 
 def check_id(raw: Any) -> Id:
-    """An id as Python's own text or integer, whatever NumPy or torch type it has; all else is refused."""
+    """An id of any library's type as Python's own text or integer; all else is refused."""
     if isinstance(raw, str):
         return str(raw)
     if (number := whole_number(raw)) is not None:

@@ -1,4 +1,4 @@
-"""Prepared folders on disk: written beside their place and moved there when complete, with a manifest."""
+"""Prepared folders: written as a draft beside their place, and moved there when complete."""
 
 import contextlib
 import glob
@@ -28,12 +28,12 @@ FILES = (
 )
 
 MARK = "[0-9a-f]" * 8
-"""What the names of drafts and of folders moved aside have in common, as a pattern."""
+"""The random part in the names of drafts and of folders moved aside, as a pattern."""
 
 
 @contextlib.contextmanager
 def new_folder(path: Path, overwrite: bool) -> Iterator[Path]:
-    """A folder to write into that takes its place only if all goes well; else what was there stays as it was."""
+    """A draft folder that replaces `path` when the block succeeds, and is deleted when it fails."""
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     mark = uuid.uuid4().hex[: MARK.count("[")]
@@ -68,7 +68,7 @@ def check_apart(path: Path, source: Path | None) -> None:
 
 
 def _tidy(path: Path) -> None:
-    """Undo what killed processes left behind: an older folder that was moved aside comes back, drafts go."""
+    """Clean up after killed processes: put back a folder that was moved aside, delete drafts."""
     for aside in path.parent.glob(f".{glob.escape(path.name)}.{MARK}.old"):
         if path.exists():
             shutil.rmtree(aside, ignore_errors=True)
@@ -81,7 +81,7 @@ def _tidy(path: Path) -> None:
 
 
 def check_place(path: Path, overwrite: bool) -> None:
-    """Refuse a place that holds anything but, where overwriting is asked for, sequences."""
+    """Refuse a place with any files, or with `overwrite` with any but those of sequences."""
     if not path.exists():
         return
     if not path.is_dir():

@@ -1,4 +1,4 @@
-"""Sequences: what training and evaluation read, as flat memory-mapped arrays in a prepared folder."""
+"""Sequences: the flat memory-mapped arrays of a prepared folder, for training and evaluation."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pyarrow.parquet
 from abaca.data.catalogue import Catalogue
 from abaca.durable import checksum
 from abaca.errors import SequencesError
-from abaca.histories import Histories, stretches
+from abaca.histories import Histories, Ints, stretches
 
 __all__ = ["Catalogue", "Sequences", "Targets"]
 
@@ -27,14 +27,14 @@ Array = npt.NDArray[Any]
 
 
 class Targets(NamedTuple):
-    """What evaluation asks for: target t is `items[positions[t]]`, its history the user's items before it."""
+    """Target t is `items[positions[t]]`, its history the user's items before it."""
 
     users: npt.NDArray[np.int64]  # (T,)
     positions: npt.NDArray[np.int64]  # (T,) index into items
 
 
 class Sequences:
-    """A prepared folder: every user's items in time order, where training ends, and the targets of the split."""
+    """A prepared folder: every user's items in time order, and the split."""
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path = path
@@ -104,7 +104,7 @@ class Sequences:
 
     @property
     def training_targets(self) -> int:
-        """How many training targets an epoch has: every training interaction but the first of each user."""
+        """Training targets of an epoch: every training interaction but the first of each user."""
         return int(np.maximum(self.train_end - self.offsets[:-1] - 1, 0).sum())
 
     @property
@@ -116,14 +116,15 @@ class Sequences:
         """The user's items before a position, oldest first, cold ones included."""
         return self._plain_items[self.offsets[user] : position]
 
-    def histories(self, users: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> Histories:
+    def histories(self, users: Ints, positions: Ints) -> Histories:
         """What came before each position, with times where the log has them; `now` is the time at the position."""
         now = None if self.times is None else np.asarray(self.times[positions])
         return stretches(self._plain_items, self.offsets[users], positions, self.times, now)
 
-    def training(self, user: int) -> npt.NDArray[np.int32]:
-        """The items that training may see of a user, oldest first."""
-        return self.items[self.offsets[user] : self.train_end[user]]
+    def training(self, *, everything: bool = False) -> Histories:
+        """What training may see of every user, with times where the log has them; or everything."""
+        end = self.offsets[1:] if everything else self.train_end
+        return stretches(self._plain_items, self.offsets[:-1], end, self.times)
 
     def __repr__(self) -> str:
         return f"Sequences({str(self.path)!r}, {self.users} users, {len(self.items)} interactions)"

@@ -1,4 +1,4 @@
-"""Temporary folders that last as long as their process; one that a killed process left is deleted by the next."""
+"""Temporary folders that end with their process; the next process deletes those of a killed one."""
 
 import contextlib
 import shutil
@@ -15,7 +15,7 @@ SETTLED_SECONDS = 60.0
 
 
 class Temporary:
-    """A folder that is deleted by `close`, with the object, or after a kill by the next `Temporary`."""
+    """A folder that is deleted by `close`, with the object, or after a kill by the next one."""
 
     def __init__(self) -> None:
         _tidy(Path(tempfile.gettempdir()))
