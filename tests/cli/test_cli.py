@@ -148,6 +148,12 @@ def test_torch_is_loaded_by_the_commands_that_need_it_only(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
 
 
+def test_a_server_does_not_load_duckdb() -> None:
+    """It is not needed there, and it reports leaks when a server ends."""
+    script = "import sys, abaca.recommender, abaca.serve.app; assert 'duckdb' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_version_and_help(cli: Cli) -> None:
     version = cli("--version")
     assert version.code == 0
@@ -589,7 +595,7 @@ def test_the_log_may_be_anywhere_in_any_format(cli: Cli, shop: Shop, tmp_path: P
 def test_the_help_of_train_tells_the_encoders_own_defaults() -> None:
     """They are written there by hand: the help does not load the encoders."""
     shown = {parameter.name: getattr(parameter, "show_default", None) for parameter in loaded("train").params}
-    options = {name: kind() for name, (_, kind) in ENCODERS.items()}
+    options = {name: kind.Options() for name, kind in ENCODERS.items()}
     assert shown["dropout"] == f"gru4rec {options['gru4rec'].dropout}, sasrec {options['sasrec'].dropout}"
     assert shown["dim"] == str(options["gru4rec"].dim) == str(options["sasrec"].dim)
     assert shown["hidden"] == str(options["gru4rec"].hidden)

@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import duckdb
 import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
@@ -148,6 +147,8 @@ class ListQueries:
             before += length
 
     def _rows(self, file: LogFile, select: str, end: str = "") -> Iterator[tuple[Any, ...]]:
+        import duckdb
+
         try:
             found = self.database.connection.cursor().execute(f"{select} FROM ({file.sql()}) {end}")
             while rows := found.fetchmany(ROWS):
