@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import json
 import shutil
 import tempfile
 import tomllib
@@ -21,9 +22,12 @@ from abaca.data.queries import HistorySource
 from abaca.data.sequences import Sequences
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import ModelError, QueryError, SequencesError, SpecError
+from abaca.evaluation.baselines import BASELINES
+from abaca.evaluation.evaluate import evaluate
 from abaca.nn.encoders import SASRecOptions
 from abaca.options import sort_options
 from abaca.recommender import Recommender
+from abaca.training.trainer import Callback
 
 QUICK: dict[str, Any] = {
     "epochs": 2, "lr": 0.02, "warmup": 2, "batch_targets": 100, "targets": 6, "overlap": 4, "window": 8, "dim": 8
@@ -496,3 +500,90 @@ def test_who_has_no_known_item_gets_the_most_popular_that_are_allowed(fitted: Re
     some = [ids[6], ids[4], ids[9]]
     assert fitted.recommend(["nothing"], 3, exclude=[ids[4]], candidates=some).ids == [ids[6], ids[9]]
     assert fitted.recommend(["nothing"], 10**6, exclude=ids[:2]).ids == ids[2:]
+
+
+def test_each_history_may_have_a_policy_of_its_own(fitted: Recommender) -> None:
+    histories = [[1, 2, 3], [4, 5]]
+    policies = [abaca.Policy(n=2, exclude=[7]), abaca.Policy(n=5, candidates=[1, 2, 8])]
+    answers = fitted.recommend_many(histories, policy=policies)
+    assert answers[0].ids == fitted.recommend([1, 2, 3], 2, exclude=[7]).ids
+    assert set(answers[1].ids) == {1, 2, 8}
+    assert fitted.recommend_many(histories, policy=policies[0])[1].ids == fitted.recommend([4, 5], 2, exclude=[7]).ids
+    with pytest.raises(QueryError, match="there are 1 policies for 2 histories"):
+        fitted.recommend_many(histories, policy=policies[:1])
+    with pytest.raises(QueryError, match="repeats belongs to the policy"):
+        fitted.recommend_many(histories, policy=policies, repeats="only")
+
+
+def test_users_go_with_their_answers(fitted: Recommender) -> None:
+    table = fitted.recommend_many({"ann": [1, 2], "bob": [3]}, 2).to_arrow()
+    assert table["user_id"].to_pylist() == ["ann", "ann", "bob", "bob"]
+    assert table["item_id"].to_pylist()[:2] == fitted.recommend([1, 2], 2).ids
+    assert fitted.recommend_many([[1], [2]], 1).to_pandas()["user_id"].tolist() == [0, 1]
+
+
+def test_what_a_notebook_shows(fitted: Recommender) -> None:
+    assert repr(fitted) == "Recommender(gru4rec softmax+CPR:5, 30 items)"
+    assert "not trained" in repr(quick())
+    assert "not trained" in quick()._repr_html_()
+    assert "validation ndcg@10" in fitted._repr_html_()
+    result = fitted.evaluate()
+    assert repr(result).startswith(f"Evaluation(gru4rec softmax+CPR:5: ndcg@10 {result.mean('ndcg@10'):.4f}, hr@10")
+    assert f"<td>{result.mean('ndcg@10', 'repeat'):.4f}</td>" in result._repr_html_()
+
+
+def test_progress_is_shown_only_where_somebody_sees_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick(epochs=1).fit(LOG)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("abaca.recommender.is_interactive", lambda: True)
+    quick(epochs=1).fit(LOG, progress=False)
+    quick(epochs=1).fit(LOG, callback=Callback())
+    assert capsys.readouterr().err == ""
+    quick(epochs=1).fit(LOG)
+    assert "epoch   1/1  loss" in capsys.readouterr().err
+
+
+def test_errors_are_public() -> None:
+    with pytest.raises(abaca.UserError):
+        Recommender("lstm")
+    assert issubclass(abaca.UserError, abaca.AbacaError)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_baseline_goes_through_the_cycle_too(name: str, tmp_path: Path) -> None:
+    rule = Recommender(baseline=name).fit(LOG, folder=tmp_path / "rule")
+    loaded = abaca.load(tmp_path / "rule")
+    sequences = rule.sequences
+    assert sequences is not None
+    wanted = evaluate(BASELINES[name]().fit(sequences), sequences).rank
+    assert np.array_equal(rule.evaluate().rank, wanted)
+    assert np.array_equal(loaded.evaluate(LOG).rank, wanted)
+    history = LOG["item"].to_pylist()[:6]
+    found = loaded.recommend(history, 30, exclude=[history[0]])
+    assert found == rule.recommend(history, 30, exclude=[history[0]])
+    assert len(found) == 29
+    assert found.items[0].probability is None
+    assert json.dumps(found.to_json(), allow_nan=False)
+    assert repr(loaded) == f"Recommender(rule {name}, 30 items)"
+
+
+def test_a_baseline_is_refitted_on_everything() -> None:
+    rule = Recommender(baseline="popularity").fit(LOG).fit(LOG, refit=True)
+    _, counts = np.unique(LOG["item"].to_numpy(), return_counts=True)
+    assert rule.saved is not None
+    assert sorted(rule.saved.tensors()["counts"].tolist()) == sorted(counts.tolist())
+    with pytest.raises(ModelError, match="refitted on everything"):
+        rule.evaluate()
+
+
+def test_what_a_baseline_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="baseline 'magic' is not one of popularity, most recent"):
+        Recommender(baseline="magic")
+    with pytest.raises(SpecError, match="popularity has no option 'epochs'"):
+        Recommender(baseline="popularity", epochs=3)
+    rule = Recommender(baseline="popularity", min_user=2).fit(LOG)
+    for call in (lambda: rule.similar(1), rule.ranker):
+        with pytest.raises(ModelError, match="'popularity' is a simple rule: it has no item vectors"):
+            call()

@@ -12,11 +12,11 @@ SOURCE = Path(abaca.__file__).parent
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
 
 ROWS: list[set[str]] = [
-    {"errors", "types", "histories", "durable", "memory"},
+    {"errors", "types", "histories", "durable", "display", "memory"},
     {"data"},
     {"nn"},
     {"evaluation"},
-    {"options", "policy", "training", "recommendation", "search"},
+    {"options", "plugins", "policy", "training", "recommendation", "similar", "search"},
     {"recommender", "batch", "export"},
     {"study", "serve", "bench"},
     {"cli"},

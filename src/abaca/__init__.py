@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from abaca.data.log import Log, read_log
     from abaca.data.prepare import PrepareOptions, prepare
     from abaca.data.sequences import Sequences
+    from abaca.display import RecommendationBatch
+    from abaca.errors import AbacaError, UserError
     from abaca.evaluation.evaluate import Evaluation, compare, evaluate
     from abaca.options import TrainingOptions
+    from abaca.plugins import register
     from abaca.policy import Policy
     from abaca.recommendation import Recommendation, Recommendations
     from abaca.recommender import Recommender, load
@@ -22,38 +25,46 @@ __version__ = "0.1.0"
 
 # Loaded at first use: reading a log should not wait for torch.
 _HOMES = {
+    "AbacaError": "abaca.errors",
     "Evaluation": "abaca.evaluation.evaluate",
     "Log": "abaca.data.log",
     "Policy": "abaca.policy",
     "PrepareOptions": "abaca.data.prepare",
     "Recommendation": "abaca.recommendation",
+    "RecommendationBatch": "abaca.display",
     "Recommendations": "abaca.recommendation",
     "Recommender": "abaca.recommender",
     "Sequences": "abaca.data.sequences",
     "TrainingOptions": "abaca.options",
+    "UserError": "abaca.errors",
     "compare": "abaca.evaluation.evaluate",
     "evaluate": "abaca.evaluation.evaluate",
     "load": "abaca.recommender",
     "prepare": "abaca.data.prepare",
     "read_log": "abaca.data.log",
+    "register": "abaca.plugins",
 }
 
 __all__ = [
+    "AbacaError",
     "Evaluation",
     "Log",
     "Policy",
     "PrepareOptions",
     "Recommendation",
+    "RecommendationBatch",
     "Recommendations",
     "Recommender",
     "Sequences",
     "TrainingOptions",
+    "UserError",
     "__version__",
     "compare",
     "evaluate",
     "load",
     "prepare",
     "read_log",
+    "register",
 ]
 
 

@@ -100,7 +100,20 @@ def sort_options(
     options = {name: _typed(name, value, defaults[name]) for name, value in options.items()}
     training, sizes, prepared = ({key: options[key] for key in options if key in known} for known in names)
     sizes.pop("window", None)  # follows from the training's
+    if isinstance(prepared.get("events"), list):
+        prepared["events"] = tuple(prepared["events"])
     return replace(training_defaults(encoder), **training), asdict(sizes_type(**sizes)), PrepareOptions(**prepared)
+
+
+def rule_options(baseline: str, options: dict[str, Any]) -> PrepareOptions:
+    """The options of a baseline, which are those of preparing a log."""
+    from abaca.evaluation.baselines import BASELINES  # late: it imports torch
+
+    if baseline not in BASELINES:
+        raise SpecError(f"baseline {baseline!r} is not one of {', '.join(BASELINES)}")
+    defaults = {field.name: field.default for field in fields(PrepareOptions)}
+    check_names(baseline, options, defaults)
+    return PrepareOptions(**{name: _typed(name, value, defaults[name]) for name, value in options.items()})
 
 
 def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from abaca.data.catalogue import Catalogue, check_id
+from abaca.display import AnswerTable, plain
 from abaca.errors import QueryError
 from abaca.evaluation.ranker import BATCH, Ranker
 from abaca.histories import Histories
@@ -57,8 +58,8 @@ class Recommendation:
         return f"repeat{scored_by}: seen {seen}, {when}"
 
 
-@dataclass(frozen=True)
-class Recommendations:
+@dataclass(frozen=True, repr=False)
+class Recommendations(AnswerTable):
     """The answer to one history."""
 
     items: tuple[Recommendation, ...]
@@ -83,12 +84,8 @@ class Recommendations:
     def to_json(self) -> dict[str, Any]:
         """Plain values for a program."""
         items = [{**vars(item), "reason": item.reason} for item in self.items]
-        return {
-            "items": items,
-            "unknown": list(self.unknown),
-            "repeat_probability": self.repeat_probability,
-            "estimated": self.estimated,
-        }
+        document: dict[str, Any] = plain({**vars(self), "items": items})
+        return document
 
 
 class Advisor:

@@ -19,6 +19,7 @@ import abaca
 from abaca.cli import COMMANDS, app, main, with_flags
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import SpecError
+from abaca.evaluation.baselines import BASELINES
 from abaca.nn.encoders import ENCODERS
 
 QUICK = [
@@ -145,6 +146,12 @@ def test_torch_is_loaded_by_the_commands_that_need_it_only(tmp_path: Path) -> No
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_server_does_not_load_duckdb() -> None:
+    """It is not needed there, and it reports leaks when a server ends."""
+    script = "import sys, abaca.recommender, abaca.serve.app; assert 'duckdb' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_version_and_help(cli: Cli) -> None:
@@ -453,10 +460,13 @@ def test_evaluate_compares_models_and_adds_baselines(cli: Cli, shop: Shop) -> No
     shown = cli("evaluate", shop.plain, shop.model, shop.log)
     assert shown.code == 0
     assert "gru4rec softmax+CPR:5 against gru4rec softmax: ndcg@10" in shown.out
+    assert "gru4rec softmax against the best simple rule, personal frequency: ndcg@10 -0." in shown.out
     assert " p = 0." in shown.out or " p = 1." in shown.out
     found = cli("evaluate", shop.plain, shop.model, shop.log, "--json").json
     assert len(found["evaluations"]) > 4  # two models and the baselines
-    (test,) = found["comparisons"]
+    test, rule = found["comparisons"]
+    assert rule["a"] == "gru4rec softmax"
+    assert rule["b"] in BASELINES
     assert (test["a"], test["b"]) == ("gru4rec softmax+CPR:5", "gru4rec softmax")
     values = {entry["name"]: entry["groups"]["all"]["metrics"]["ndcg@10"]["value"] for entry in found["evaluations"]}
     assert test["difference"]["value"] == pytest.approx(values[test["a"]] - values[test["b"]])
@@ -502,7 +512,7 @@ def test_recommend(cli: Cli, shop: Shop) -> None:
     assert found["unknown"] == []
 
 
-def test_recommend_under_policies(cli: Cli, shop: Shop) -> None:
+def test_recommend_under_policies(cli: Cli, shop: Shop, tmp_path: Path) -> None:
     def ids(*options: str) -> list[str]:
         answer = cli("recommend", shop.model, "i01", "i02", *options, "--json").json
         return [item["id"] for item in answer["items"]]
@@ -514,6 +524,11 @@ def test_recommend_under_policies(cli: Cli, shop: Shop) -> None:
         "i01",
     }
     assert len({"i01", "i02"} & set(ids("--max-repeat-share", "0.5", "-n", "2"))) <= 1
+    (tmp_path / "ids.txt").write_text("i05\n\ni06\n")
+    some = f"@{tmp_path / 'ids.txt'}"
+    assert set(ids("--candidates", some, "--candidates", "i01")) == {"i01", "i05", "i06"}
+    assert set(ids("--candidates", some, "--exclude", some, "--candidate", "i02")) == {"i02"}
+    refused(cli("recommend", shop.model, "i01", "--exclude", "@nowhere.txt"), "nowhere.txt cannot be read as a list")
 
 
 def test_unknown_ids_are_named(cli: Cli, shop: Shop) -> None:
@@ -580,7 +595,7 @@ def test_the_log_may_be_anywhere_in_any_format(cli: Cli, shop: Shop, tmp_path: P
 def test_the_help_of_train_tells_the_encoders_own_defaults() -> None:
     """They are written there by hand: the help does not load the encoders."""
     shown = {parameter.name: getattr(parameter, "show_default", None) for parameter in loaded("train").params}
-    options = {name: kind() for name, (_, kind) in ENCODERS.items()}
+    options = {name: kind.Options() for name, kind in ENCODERS.items()}
     assert shown["dropout"] == f"gru4rec {options['gru4rec'].dropout}, sasrec {options['sasrec'].dropout}"
     assert shown["dim"] == str(options["gru4rec"].dim) == str(options["sasrec"].dim)
     assert shown["hidden"] == str(options["gru4rec"].hidden)
@@ -616,3 +631,101 @@ def test_recommend_says_what_a_file_of_histories_takes(
     cli: Cli, shop: Shop, arguments: list[str], words: list[str]
 ) -> None:
     refused(cli("recommend", shop.model, *arguments), *words)
+
+
+def test_similar(cli: Cli, shop: Shop) -> None:
+    found = cli("similar", shop.model, "i01", "-n", "3", "--json").json
+    assert [near["id"] for near in found] == [near.id for near in abaca.load(shop.model).similar("i01", 3)]
+    shown = cli("similar", shop.model, "i01", "-n", "3").out
+    assert "similar to i01" in shown
+    assert f"{found[0]['similarity']:.3f}" in shown
+    refused(cli("similar", shop.model, "tofu"), "does not know the item 'tofu'")
+
+
+def test_refit_trains_on_everything_with_the_options_of_a_model(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    made = cli("train", shop.log, tmp_path / "final", "--refit", shop.plain)
+    assert made.code == 0
+    assert "evaluate" not in made.out
+    before, after = (json.loads((place / "model.json").read_text()) for place in (shop.plain, tmp_path / "final"))
+    assert after["training"]["everything"]
+    assert after["training"]["options"] == before["training"]["options"]
+    assert after["training"]["refit_epochs"] == before["training"]["best_epoch"] + 1
+    refused(cli("evaluate", tmp_path / "final", shop.log), "refitted on everything")
+    refused(cli("train", shop.log, tmp_path / "x", "--refit", shop.plain, "--dim", "4"), "leave out --dim")
+
+
+def test_train_keeps_the_events_that_are_wanted(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    lines = shop.log.read_text().splitlines()
+    views = [f"{line},{'view' if number % 8 == 3 else 'buy'}" for number, line in enumerate(lines[1:])]
+    (tmp_path / "log.csv").write_text("\n".join([lines[0] + ",event", *views]) + "\n")
+    made = cli("train", tmp_path / "log.csv", tmp_path / "m", "--events", "buy", "--output", "softmax", *QUICK)
+    assert made.code == 0
+    document = json.loads((tmp_path / "m" / "model.json").read_text())
+    assert document["training"]["prepared"]["events"] == ["buy"]
+    assert document["training"]["records"][0]["targets"] == 480 - 60 - 3 * 40
+
+
+def test_train_warns_of_what_makes_a_model_poor_or_slow(
+    cli: Cli, shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeless = tmp_path / "log.csv"
+    timeless.write_text("".join(line.rsplit(",", 1)[0] + "\n" for line in shop.log.read_text().splitlines()))
+    said = " ".join(cli("train", timeless, tmp_path / "a", "--output", "softmax", *QUICK).err.split())
+    assert "warning: no time column was recognised: rows are taken in file order" in said
+    assert re.search(r"warning: the simple rule 'personal frequency' is better .* ndcg@10 0\.\d+ against 0\.", said)
+    monkeypatch.setattr("abaca.nn.ops.instructions", lambda: None)
+    said = " ".join(cli("train", shop.log, tmp_path / "b", "--output", "softmax", *QUICK).err.split())
+    assert "no time column" not in said
+    assert "warning: there is no compiled loss" in said
+
+
+def test_evaluate_takes_somebody_elses_recommendations(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    """Every list has i00 first and the target second; one user has none."""
+    last: dict[str, str] = {}
+    for line in shop.log.read_text().splitlines()[1:]:
+        user, item, _ = line.split(",")
+        last[user] = item
+    file = tmp_path / "theirs.csv"
+    lines = [f"{user},i00,2.0\n{user},{item},1.5" for user, item in last.items() if user != "u7"]
+    file.write_text("\n".join(["user_id,item_id,score", *lines]) + "\n")
+    shown = cli("evaluate", shop.plain, shop.log, "--against", file, "--json")
+    assert "has no list for 1 users, whose targets count as misses: u7" in " ".join(shown.err.split())
+    row = next(entry for entry in shown.json["evaluations"] if entry["name"] == "theirs.csv")
+    first = sum(item == "i00" for user, item in last.items() if user != "u7")
+    found = {name: figure["value"] for name, figure in row["groups"]["all"]["metrics"].items()}
+    assert found["hr@10"] == pytest.approx(39 / 40)
+    assert found["mrr@10"] == pytest.approx((first + (39 - first) / 2) / 40)
+    assert shown.json["comparisons"][0]["a"] == "theirs.csv"
+    file.write_text("who,item\n1,2\n")
+    refused(cli("evaluate", shop.plain, shop.log, "--against", file), "needs user_id, item_id, and score or rank")
+
+
+def test_old_flags_keep_working(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    lists = tmp_path / "lists.jsonl"
+    lists.write_text('{"user": "a", "seen": ["i01"], "other": ["i02"]}\n')
+    for flag in ("--history", "--history-column"):
+        to = tmp_path / f"{flag}.jsonl"
+        assert cli("recommend", shop.model, "--histories", lists, flag, "seen", "--to", to, "-n", "1").code == 0
+        assert json.loads(to.read_text())["user"] == "a"
+    assert "--candidate " not in cli("recommend", "--help").out
+    refused(cli("export", shop.model, "--to", "tflite"), "--format tflite is not known")
+
+
+def test_a_simple_rule_is_saved_evaluated_and_asked_like_a_model(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    made = cli("train", shop.log, tmp_path / "m", "--baseline", "personal frequency")
+    assert made.code == 0
+    assert "rule personal frequency" in made.out
+    shown = cli("recommend", tmp_path / "m", "i01", "i02", "i01", "-n", "2")
+    assert shown.out.index("i01 ") < shown.out.index("i02 ")
+    rows = cli("evaluate", tmp_path / "m", shop.log, "--json").json["evaluations"]
+    figures = [row["groups"] for row in rows if row["name"] == "personal frequency"]
+    assert len(figures) == 2
+    assert figures[0] == figures[1]
+    to = tmp_path / "a.jsonl"
+    assert cli("recommend", tmp_path / "m", "--histories", shop.log, "--to", to).code == 0
+    refused(
+        cli("train", shop.log, tmp_path / "x", "--baseline", "popularity", "--output", "softmax"), "leave those out"
+    )
+    refused(cli("similar", tmp_path / "m", "i01"), "is a simple rule")
+    refused(cli("export", tmp_path / "m"), "is a simple rule")
+    refused(cli("index", tmp_path / "m"), "is a simple rule")

@@ -99,9 +99,8 @@ def _answered(recommender: Recommender, histories: Queries, policy: Policy, star
     assert recommender.saved is not None
     schema = schema_of(recommender.saved.catalogue, histories)
     rest = histories.read(start)
-    options = {key: value for key, value in vars(policy).items() if key != "n"}
     while part := list(islice(rest, PART)):
-        answers = recommender.recommend_many([history.ids for history in part], policy.n, **options)
+        answers = recommender.recommend_many([history.ids for history in part], policy=policy)
         yield table_of(part, answers, schema)
 
 
@@ -148,8 +147,8 @@ def _model_digest(saved: Saved) -> str:
     window = saved.training["options"]["window"]
     index = "exact" if saved.index is None else saved.index.path.name
     digest = hashlib.sha256(f"{saved.encoder} {saved.output} {saved.encoder_options} {window} {index}".encode())
-    for name, tensor in sorted(saved.model.state_dict().items()):
+    for name, tensor in sorted(saved.tensors().items()):
         digest.update(name.encode())
-        digest.update(tensor.cpu().contiguous().numpy())
+        digest.update(tensor.cpu().contiguous().numpy().data)
     digest.update(json.dumps(saved.catalogue.ids).encode())
     return digest.hexdigest()

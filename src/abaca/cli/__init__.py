@@ -29,6 +29,7 @@ COMMANDS = {
     "train": "Train a model on a log, keeping the epoch that validates best.",
     "evaluate": "Rank every held-out target against the whole catalogue, and split the numbers by repeat and new.",
     "recommend": "Say what comes next after a history of ids, or each history of a file, with probability and reason.",
+    "similar": "Show the items that are most similar to an item, by the cosine of their vectors.",
     "serve": "Serve a model over HTTP, with a page at / that shows what it recommends and why.",
     "index": "Make a search index, so that a recommendation need not look at every item of a large catalogue.",
     "export": "Write encoder, output layer and top-n as one ONNX file, and the ids beside it as JSON.",
@@ -74,6 +75,7 @@ def abaca(
     [bold]abaca train[/] LOG MODEL          learn from it
     [bold]abaca evaluate[/] MODEL LOG       honest numbers, repeats and new items apart
     [bold]abaca recommend[/] MODEL ID ID …  what comes next
+    [bold]abaca similar[/] MODEL ID         items like this one
     [bold]abaca serve[/] MODEL              the same over HTTP, with a page
     [bold]abaca index[/] MODEL              search a large catalogue faster
     [bold]abaca export[/] MODEL             take it to where there is no torch

@@ -14,7 +14,10 @@ Item = Annotated[str | None, typer.Option("--item", help="Column of items; recog
 Time = Annotated[
     str | None, typer.Option("--time", help="Column of times (a number or an ISO date); file order when there is none.")
 ]
-Event = Annotated[str | None, typer.Option("--event", help="Column of event types, for `abaca prepare --events`.")]
+Event = Annotated[str | None, typer.Option("--event", help="Column of event types, for --events.")]
+Events = Annotated[
+    list[str] | None, typer.Option("--events", help="Keep these values of the event column; repeatable.")
+]
 OnBadRow = Annotated[
     str | None, typer.Option("--on-bad-row", help="error: stop and say where; skip: leave it out and count it.")
 ]

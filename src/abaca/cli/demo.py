@@ -107,14 +107,12 @@ def _describe(source: Source, sequences: Sequences) -> None:
 
 
 def _train(output: str, settings: dict[str, Any], sequences: Sequences, folder: Path) -> "Recommender":
-    from abaca.cli.bar import Bar
     from abaca.recommender import Recommender
 
     recommender = Recommender(DEFAULT_ENCODER, output, **settings)
     title = f"\n[bold]{DEFAULT_ENCODER} {output}[/]  [dim]{_listed(settings)}; else defaults → {folder}[/]"
     show.console().print(title, soft_wrap=True)
-    with Bar(recommender.training.epochs, recommender.training.metric) as bar:
-        return recommender.fit(sequences, folder=folder, overwrite=True, callback=bar)
+    return recommender.fit(sequences, folder=folder, overwrite=True, progress=True)
 
 
 def _listed(settings: dict[str, Any]) -> str:

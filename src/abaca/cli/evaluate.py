@@ -14,6 +14,7 @@ from abaca.data.sequences import Sequences
 from abaca.errors import ModelError, SpecError
 from abaca.evaluation.baselines import BASELINES
 from abaca.evaluation.evaluate import Evaluation, compare, evaluate
+from abaca.evaluation.lists import Lists
 
 if TYPE_CHECKING:
     from abaca.recommender import Recommender
@@ -27,6 +28,14 @@ def command(
     at: Annotated[str, typer.Option("--at", help="Cutoffs, as in 5,10,20.")] = "10",
     targets: Annotated[str, typer.Option("--targets", help="test or valid.")] = "test",
     baselines: Annotated[bool, typer.Option(help="Add popularity, recency, frequency and sequential rules.")] = True,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--against",
+            metavar="FILE",
+            help="Add the recommendations of a file (user_id, item_id, score or rank; Parquet or CSV); repeatable.",
+        ),
+    ] = None,
     user: User = None,
     item: Item = None,
     time: Time = None,
@@ -36,7 +45,8 @@ def command(
 ) -> None:
     """Rank every held-out target against the whole catalogue, and split the numbers by repeat and new.
 
-    Ties count against the target. Several models are compared with a paired test against the first.
+    Ties count against the target. A paired test compares several models with the first, and the first model with
+    the best simple rule.
 
     Example: [bold]abaca evaluate softmax/ cpr/ purchases.csv --at 5,10[/]
     """
@@ -57,25 +67,39 @@ def command(
         for model, folder in zip(models, folders, strict=True)
     ]
     results = _told_apart(results, folders)
-    beside = (
-        [evaluate(make().fit(sequences), sequences, targets, cutoffs) for make in BASELINES.values()]
-        if baselines
-        else []
-    )
-    tests = [compare(result, results[0], f"ndcg@{max(cutoffs)}") for result in results[1:]]
+    simple = rules(sequences, targets, cutoffs) if baselines else []
+    others = [_others(file, sequences, targets, cutoffs) for file in against or ()]
+    metric = f"ndcg@{max(cutoffs)}"
+    tests = [compare(result, results[0], metric) for result in results[1:] + others]
+    if simple:
+        tests.append(compare(results[0], max(simple, key=lambda rule: rule.mean(metric)), metric))
     if json:
-        show.as_json(
-            {"evaluations": [r.to_json() for r in results + beside], "comparisons": [t.to_json() for t in tests]}
-        )
-        return
-    _print(results, beside, sequences, targets)
+        rows = [row.to_json() for row in results + others + simple]
+        return show.as_json({"evaluations": rows, "comparisons": [test.to_json() for test in tests]})
+    _print(results, simple + others, sequences, targets)
     for test in tests:
-        gain = test.difference
+        gain, best = test.difference, "the best simple rule, " if test.a == results[0].name else ""
         show.console().print(
-            f"{test.a} against {test.b}: {test.metric} {gain.value:+.4f} (95 % {gain.low:+.4f} to {gain.high:+.4f}), "
-            f"p = {test.p_value:.4f}",
+            f"{escape(test.a)} against {best}{escape(test.b)}: {test.metric} {gain.value:+.4f} "
+            f"(95 % {gain.low:+.4f} to {gain.high:+.4f}), p = {test.p_value:.4f}",
             soft_wrap=True,
         )
+    return None
+
+
+def rules(sequences: Sequences, targets: str, cutoffs: tuple[int, ...]) -> list[Evaluation]:
+    """The simple rules on the same targets."""
+    return [evaluate(make().fit(sequences), sequences, targets, cutoffs) for make in BASELINES.values()]
+
+
+def _others(file: Path, sequences: Sequences, targets: str, cutoffs: tuple[int, ...]) -> Evaluation:
+    """Somebody else's recommendations; users without any are named."""
+    lists = Lists.read(file, sequences)
+    missing = lists.without(sequences, targets)
+    if missing:
+        some = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
+        show.warn(f"{file} has no list for {len(missing):,} users, whose targets count as misses: {some}")
+    return lists.evaluate(sequences, targets, cutoffs)
 
 
 def _check_order(paths: list[Path]) -> None:

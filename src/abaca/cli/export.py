@@ -19,18 +19,19 @@ def command(
         Path | None,
         typer.Argument(metavar="[FILE]", help="The file to write; MODEL.onnx by default."),
     ] = None,
-    to: Annotated[str, typer.Option("--to", help="The format: onnx.")] = "onnx",
+    format: Annotated[str, typer.Option("--format", help="The format: onnx.")] = "onnx",
+    old_format: Annotated[str | None, typer.Option("--to", hidden=True, help="The old name of --format.")] = None,
     n: Annotated[int, typer.Option("-n", help="How many items an answer holds.")] = 100,
     json: Json = False,
 ) -> None:
     """Write encoder, output layer and top-n as one ONNX file, and the ids beside it as JSON.
 
-    Example: [bold]abaca export model/ --to onnx shop.onnx -n 20[/]
+    Example: [bold]abaca export model/ shop.onnx -n 20[/]
 
     The graph takes batches and histories of any size and needs onnxruntime only: no torch, no abaca.
     """
-    if to != "onnx":
-        raise SpecError(f"--to {to} is not known; it is onnx")
+    if (old_format or format) != "onnx":
+        raise SpecError(f"--format {old_format or format} is not known; it is onnx")
     recommender = load(model, exact=True)
     assert recommender.saved is not None
     path = file if file is not None else model.resolve().with_name(f"{model.resolve().name}.onnx")

@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from abaca.cli import show
-from abaca.cli.columns import Event, Item, Items, Json, OnBadRow, Source, Time, User, open_log
+from abaca.cli.columns import Event, Events, Item, Items, Json, OnBadRow, Source, Time, User, open_log
 from abaca.data.prepare import PrepareOptions, prepare
 
 MinUser = Annotated[int, typer.Option("--min-user", help="Drop users with fewer interactions, until nothing changes.")]
@@ -17,9 +17,6 @@ Consecutive = Annotated[
 ]
 Since = Annotated[str | None, typer.Option("--since", help="Keep interactions at this time or later.")]
 Until = Annotated[str | None, typer.Option("--until", help="Keep interactions before this time.")]
-Events = Annotated[
-    list[str] | None, typer.Option("--events", help="Keep these values of the event column; repeatable.")
-]
 TimePrecision = Annotated[
     str,
     typer.Option(

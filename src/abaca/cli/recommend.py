@@ -25,9 +25,16 @@ def command(
     n: Annotated[int, typer.Option("-n", help="How many.")] = 10,
     repeats: Annotated[str, typer.Option("--repeats", help="auto (as learned), exclude or only.")] = "auto",
     max_repeat_share: Annotated[float, typer.Option("--max-repeat-share", help="Largest share of repeats.")] = 1.0,
-    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Never this id; repeatable.")] = None,
-    candidate: Annotated[list[str] | None, typer.Option("--candidate", help="Only these ids; repeatable.")] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Look at every item, though the model has an index.")] = False,
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", help="Never this id, or the ids of @FILE, one a line; repeatable.")
+    ] = None,
+    candidates: Annotated[
+        list[str] | None, typer.Option("--candidates", help="Only this id, or those of @FILE; repeatable.")
+    ] = None,
+    candidate: Annotated[
+        list[str] | None, typer.Option("--candidate", hidden=True, help="The old name of --candidates.")
+    ] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Score every item, though the model has an index.")] = False,
     histories: Annotated[
         Path | None,
         typer.Option(
@@ -39,14 +46,19 @@ def command(
     ] = None,
     column: Annotated[
         str | None,
-        typer.Option("--history", rich_help_panel=OF_FILES, help="Column of lists; found when it is the only one."),
+        typer.Option(
+            "--history-column", rich_help_panel=OF_FILES, help="Column of lists; found when it is the only one."
+        ),
+    ] = None,
+    old_column: Annotated[
+        str | None, typer.Option("--history", hidden=True, help="The old name of --history-column.")
     ] = None,
     user: User = None,
     item: Item = None,
     time: Time = None,
     on_bad_row: OnBadRow = None,
     resume: Annotated[
-        bool, typer.Option("--resume", rich_help_panel=OF_FILES, help="Go on with a run that was stopped.")
+        bool, typer.Option("--resume", rich_help_panel=OF_FILES, help="Continue a run that was stopped.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", rich_help_panel=OF_FILES, help="Replace the file to write.")
@@ -59,11 +71,18 @@ def command(
 
     For a file: [bold]abaca recommend model/ --histories log.parquet --to answers.parquet[/]
     The file is a log (one answer per user; read as the model's own log was), or has one history per row in a list
-    column. It is streamed; a run that was stopped, even by kill -9, goes on with the same command and --resume.
+    column. It is streamed. The same command with --resume continues a run that was stopped, even by kill -9.
     """
     _check(history, histories, to)
+    column = column or old_column
     if histories is None:
-        of_files = {"--history": column, "--user": user, "--item": item, "--time": time, "--on-bad-row": on_bad_row}
+        of_files = {
+            "--history-column": column,
+            "--user": user,
+            "--item": item,
+            "--time": time,
+            "--on-bad-row": on_bad_row,
+        }
         given = [name for name, value in {**of_files, "--resume": resume, "--overwrite": overwrite}.items() if value]
         if given:
             raise QueryError(f"{', '.join(given)} goes with --histories FILE, not with a history of ids")
@@ -73,8 +92,8 @@ def command(
         n=n,
         repeats=repeats,
         max_repeat_share=max_repeat_share,
-        exclude=exclude or (),
-        candidates=candidate,
+        exclude=_ids(exclude) or (),
+        candidates=_ids((candidates or []) + (candidate or []) or None),
     )
     if histories is None or to is None:
         return _one(recommender, history or [], policy, json)
@@ -97,10 +116,25 @@ def _check(history: list[str] | None, histories: Path | None, to: Path | None) -
         raise QueryError("there is no history; give ids, oldest first, or --histories FILE --to FILE")
 
 
+def _ids(given: list[str] | None) -> list[str] | None:
+    """The ids of an option; @FILE stands for the lines of a file."""
+    if given is None:
+        return None
+    found: list[str] = []
+    for entry in given:
+        if not entry.startswith("@"):
+            found.append(entry)
+            continue
+        try:
+            lines = Path(entry[1:]).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise QueryError(f"{entry[1:]} cannot be read as a list of ids ({error}); write one id a line") from error
+        found += [line for line in lines if line]
+    return found
+
+
 def _one(recommender: Recommender, history: list[str], policy: Policy, json: bool) -> None:
-    assert recommender.saved is not None
-    options = {key: value for key, value in vars(policy).items() if key != "n"}
-    answer = recommender.recommend(history, policy.n, **options)
+    answer = recommender.recommend_many([history], policy=policy)[0]
     if json:
         show.as_json(answer.to_json())
         return
@@ -116,7 +150,7 @@ def _one(recommender: Recommender, history: list[str], policy: Policy, json: boo
 
 
 class _Count:
-    """How many histories are answered and how long the rest takes: a bar, or a line a minute where nobody looks."""
+    """How many histories are answered and how long the rest takes: a bar, or a line a minute without a terminal."""
 
     def __init__(self) -> None:
         self.bar = show.counting("recommending")
@@ -161,7 +195,7 @@ def _tell(report: BatchReport, to: Path) -> None:
         out.print(f"{report.without_known:,} histories hold no known item and are answered with popular ones")
     if report.unknown_in_lists:
         out.print(
-            f"[yellow]unknown in --exclude or --candidate:[/] {escape(', '.join(map(str, report.unknown_in_lists)))}"
+            f"[yellow]unknown in --exclude or --candidates:[/] {escape(', '.join(map(str, report.unknown_in_lists)))}"
         )
 
 

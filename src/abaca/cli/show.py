@@ -12,14 +12,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from abaca.evaluation.evaluate import GROUPS, Evaluation, Group
+from abaca.display import duration as duration
 from abaca.evaluation.metrics import repeat_share
 
 if TYPE_CHECKING:
+    from abaca.evaluation.evaluate import Evaluation, Group
     from abaca.recommendation import Recommendations
     from abaca.study.cases import Case, Pick
 
-COLOURS = {"copy": "magenta", "rerank": "cyan", "explore": "green", "popular": "yellow"}
+COLOURS = {"copy": "magenta", "rerank": "cyan", "explore": "green", "popular": "yellow", "rule": "blue"}
 
 
 def console() -> Console:
@@ -32,8 +33,13 @@ def errors_to() -> Console:
     return Console(stderr=True, highlight=False, emoji=False, width=None if sys.stderr.isatty() else 140)
 
 
+def warn(text: str) -> None:
+    """A warning: the command goes on."""
+    errors_to().print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
+
+
 def as_json(value: Any) -> None:
-    """For a program to read; a number that is none would not be JSON, so it is a mistake of ours."""
+    """Print JSON for a program; a number that is not finite is a mistake of ours."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
 
 
@@ -52,8 +58,10 @@ def counting(what: str) -> Iterator[Any]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def evaluations(results: list[Evaluation], title: str) -> Table:
+def evaluations(results: "list[Evaluation]", title: str) -> Table:
     """Rankers by metrics: all targets, repeats, new; several cutoffs stand below each other."""
+    from abaca.evaluation.evaluate import GROUPS  # late: it imports torch
+
     shown = Table(title=title, title_justify="left", header_style="bold")
     cutoffs = results[0].cutoffs
     alone = f"@{cutoffs[0]}" if len(cutoffs) == 1 else ""
@@ -75,7 +83,7 @@ def evaluations(results: list[Evaluation], title: str) -> Table:
     return shown
 
 
-def _figure(results: list[Evaluation], result: Evaluation, metric: str, group: Group) -> str:
+def _figure(results: "list[Evaluation]", result: "Evaluation", metric: str, group: "Group") -> str:
     """A figure, bold where it is the best."""
     value = result.mean(metric, group)
     best = value == max(other.mean(metric, group) for other in results)
@@ -99,17 +107,6 @@ def recommendations(answer: "Recommendations", title: str) -> Table:
         colour = COLOURS[item.partition]
         shown.add_row(str(place), escape(str(item.id)), escape(item.name), probability, f"[{colour}]{item.reason}[/]")
     return shown
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people."""
-    if 0 < seconds < 1:
-        return "a second"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def size(count: float) -> str:

@@ -11,7 +11,8 @@ import typer
 from rich.markup import escape
 
 from abaca.cli import show
-from abaca.cli.columns import Data, Event, Item, Items, OnBadRow, Time, User, open_data
+from abaca.cli.columns import Data, Event, Events, Item, Items, OnBadRow, Time, User, open_data
+from abaca.data.log import Log
 from abaca.errors import SpecError
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, training_defaults
 
@@ -38,13 +39,21 @@ def command(
         str | None,
         _option("--output", "Output layer: softmax, +C, +CP, +CPR:100, +Mi, +nodup, mos:3, …", DEFAULT_OUTPUT),
     ] = None,
+    baseline: Annotated[
+        str | None,
+        _option("--baseline", "Save a simple rule instead of a model, such as 'personal frequency'."),
+    ] = None,
     config: Annotated[
         Path | None,
         _option("--config", "TOML file: encoder, output, and options of training, encoder and split; flags win."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
+    refit: Annotated[
+        Path | None,
+        typer.Option("--refit", metavar="MODEL", help="Train on everything, with the options and best epoch of MODEL."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model or run that is there.")] = False,
-    epochs: Annotated[int | None, _option("--epochs", "Passes at most.", DEFAULTS.epochs)] = None,
+    epochs: Annotated[int | None, _option("--epochs", "Epochs at most.", DEFAULTS.epochs)] = None,
     lr: Annotated[float | None, _option("--lr", "Highest learning rate.", _each("lr"))] = None,
     schedule: Annotated[str | None, _option("--schedule", "cosine, linear or constant.", DEFAULTS.schedule)] = None,
     warmup: Annotated[int | None, _option("--warmup", "Steps of rising learning rate.", DEFAULTS.warmup)] = None,
@@ -80,6 +89,7 @@ def command(
     item: Item = None,
     time: Time = None,
     event: Event = None,
+    events: Events = None,
     items: Items = None,
     min_user: Annotated[int | None, _option("--min-user", "When preparing a log.", 5)] = None,
     min_item: Annotated[int | None, _option("--min-item", "When preparing a log.", 1)] = None,
@@ -90,38 +100,85 @@ def command(
 ) -> None:
     """Train a model on a log, keeping the epoch that validates best.
 
-    A log is prepared first (`abaca prepare` has all options for that); a prepared folder is used as it is. The run
-    can be killed at any moment: [bold]--resume[/] goes on and ends with exactly the same weights (on a GPU up to
+    A log is prepared first (`abaca prepare` has all options for that); a prepared folder is used as it is.
+    [bold]--resume[/] continues a run that was stopped or killed. It ends with the same weights (on a GPU up to
     rounding).
 
     Example: [bold]abaca train purchases.csv model/ --output softmax+CPR:100+Mi --epochs 30[/]
+
+    To train on everything before serving: [bold]abaca train purchases.csv final/ --refit model/[/]
     """
     given = {key: value for key, value in locals().items() if key in _TUNABLE and value is not None}
     options = {**(read_config(config) if config else {}), **given}
 
     import torch
 
-    from abaca.cli.bar import Bar
-    from abaca.recommender import Recommender
     from abaca.training.checkpoint import held
 
     if threads:
         torch.set_num_threads(threads)
-    recommender = Recommender(options.pop("encoder", DEFAULT_ENCODER), options.pop("output", DEFAULT_OUTPUT), **options)
-    data = open_data(log, {"user": user, "item": item, "time": time, "event": event}, on_bad_row)
+    recommender = _recommender(options, refit)
+    columns = {"user": user, "item": item, "time": time, "event": event}
+    data = open_data(log, columns, on_bad_row, recommender.reading)
     if resume and held(model) is None:
         show.errors_to().print(escape(f"{model} holds no run to resume: a new one begins"), soft_wrap=True)
+    _warn(data, recommender.device.type)
+    place: dict[str, Any] = {"folder": model, "resume": resume, "overwrite": overwrite}
     try:
-        with Bar(recommender.training.epochs, recommender.training.metric) as bar:
-            recommender.fit(data, folder=model, resume=resume, overwrite=overwrite, callback=bar, items=items)
+        recommender.fit(data, refit=refit is not None, progress=True, items=items, **place)
     except KeyboardInterrupt:
-        show.errors_to().print("stopped; the same command with --resume goes on", soft_wrap=True)
+        show.errors_to().print("stopped; the same command with --resume continues", soft_wrap=True)
         raise typer.Exit(130) from None
     _report(recommender, log, model)
+    if refit is None:
+        _compare_with_rules(recommender)
+
+
+def _recommender(options: dict[str, Any], refit: Path | None) -> "Recommender":
+    """A recommender with these options, or with those of a saved model that is trained again on everything."""
+    from abaca.recommender import Recommender, load
+
+    if refit is None:
+        if "baseline" in options and options.keys() & {"encoder", "output"}:
+            raise SpecError("`baseline` is a simple rule without encoder and output layer: leave those out")
+        encoder, output = options.pop("encoder", DEFAULT_ENCODER), options.pop("output", DEFAULT_OUTPUT)
+        return Recommender(encoder, output, **options)
+    device = options.pop("device", "auto")
+    if options:
+        given = ", ".join(f"`{name}`" for name in options)
+        raise SpecError(f"`refit` trains with the options of {refit}: leave out {given}")
+    return load(refit, device)
+
+
+def _warn(data: Any, device: str) -> None:
+    """Warn of what makes training poor or slow."""
+    from abaca.nn import ops
+
+    if isinstance(data, Log) and not data.has_time:
+        show.warn("no time column was recognised: rows are taken in file order; --time names the column")
+    if device == "cpu" and ops.instructions() is None:
+        show.warn("there is no compiled loss for this machine: training takes about twice as long")
+
+
+def _compare_with_rules(recommender: "Recommender") -> None:
+    """Warn where the best simple rule is better than the model on the validation targets."""
+    from abaca.cli.evaluate import rules
+
+    assert recommender.saved is not None
+    assert recommender.sequences is not None
+    metric, figure = recommender.training.metric, recommender.saved.training["best"]
+    if figure is None:
+        return
+    best = max(rules(recommender.sequences, "valid", (int(metric.split("@")[1]),)), key=lambda rule: rule.mean(metric))
+    if best.mean(metric) > figure:
+        show.warn(
+            f"the simple rule '{best.name}' is better than the model: validation {metric} {best.mean(metric):.4f} "
+            f"against {figure:.4f}; train longer, or with other options (`abaca tune`)"
+        )
 
 
 def _report(recommender: "Recommender", log: Path, model: Path) -> None:
-    """What came of it, what it was read from, and what to do next."""
+    """Print the validation figure, the columns that were read, and the next commands."""
     assert recommender.saved is not None
     assert recommender.sequences is not None
     training, source = recommender.saved.training, recommender.sequences.manifest["source"]
@@ -132,17 +189,15 @@ def _report(recommender: "Recommender", log: Path, model: Path) -> None:
     out.print(f"[bold]{escape(str(model))}[/] {recommender.encoder} {recommender.output}{figure}", soft_wrap=True)
     taken = show.columns(source["columns"], source.get("passed_over", {}))
     out.print(escape(f"columns: {taken}"), soft_wrap=True)
-    evaluate, recommend = (
-        shlex.join(["abaca", "evaluate", str(model), str(log)]),
-        shlex.join(["abaca", "recommend", str(model)]),
-    )
-    out.print(escape(f"next: {evaluate} · {recommend} ID ID …"), soft_wrap=True)
+    evaluate = "" if training["everything"] else shlex.join(["abaca", "evaluate", str(model), str(log)]) + " · "
+    recommend = shlex.join(["abaca", "recommend", str(model)])
+    out.print(escape(f"next: {evaluate}{recommend} ID ID …"), soft_wrap=True)
 
 
 _TUNABLE = {
     "encoder", "output", "epochs", "lr", "schedule", "warmup", "batch_targets", "targets", "overlap", "window",
     "weight_decay", "clip", "average", "patience", "metric", "seed", "dim", "hidden", "dropout", "min_user", "min_item",
-    "split", "stop_after", "checkpoint_minutes", "device",
+    "split", "events", "baseline", "stop_after", "checkpoint_minutes", "device",
 }  # fmt: skip
 
 

@@ -1,12 +1,10 @@
 """The catalogue: which raw id each item index stands for, and what the item table says about it."""
 
-import datetime
-import decimal
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from abaca.display import plain
 from abaca.errors import QueryError
 from abaca.types import Id, whole_number
 
@@ -78,7 +76,7 @@ class Catalogue:
 
     def to_json(self) -> dict[str, Any]:
         """Ids (text or integers, kept apart), size and columns as plain JSON values."""
-        columns = {name: [_plain(value) for value in values] for name, values in self.columns.items()}
+        columns = {name: [plain(value) for value in values] for name, values in self.columns.items()}
         return {"ids": list(self.ids), "size": self.size, "columns": columns}
 
     @classmethod
@@ -106,19 +104,3 @@ def check_id(raw: Any) -> Id:
 def _name_column(columns: dict[str, list[Any]]) -> list[Any] | None:
     by_lower = {name.lower(): values for name, values in reversed(columns.items())}
     return next((by_lower[name] for name in NAME_COLUMNS if name in by_lower), None)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal):
-        return float(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    return value if value is None or isinstance(value, str | int | float) else str(value)

@@ -5,13 +5,15 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pyarrow
 
 from abaca.data.temporary import Temporary
 from abaca.errors import LogError
+
+if TYPE_CHECKING:
+    import duckdb
 
 MEMORY = "1GB"
 """The memory that DuckDB may use before it writes to its temporary folder."""
@@ -26,6 +28,8 @@ class Database:
     """One DuckDB database and its temporary folder; `close`, or losing the object, deletes both."""
 
     def __init__(self) -> None:
+        import duckdb  # late, here and elsewhere: a server need not load it, and it reports leaks where it ends
+
         temporary = Temporary()
         self.folder = temporary.path
         settings: dict[str, str | bool | int | float | list[str]] = {
@@ -101,6 +105,8 @@ class Database:
 @contextmanager
 def enough_room() -> Iterator[None]:
     """Say what to do when DuckDB runs out of disk or memory."""
+    import duckdb
+
     try:
         yield
     except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
@@ -123,6 +129,6 @@ def name(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'
 
 
-def _discard(connection: duckdb.DuckDBPyConnection, temporary: Temporary) -> None:
+def _discard(connection: "duckdb.DuckDBPyConnection", temporary: Temporary) -> None:
     connection.close()
     temporary.close()

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow
 import pyarrow.parquet
@@ -85,6 +84,8 @@ def write_users(file: Path, ids: Iterable[pyarrow.RecordBatch]) -> None:
 
 
 def _load_file(database: Database, file: LogFile) -> None:
+    import duckdb
+
     places = range(len(file.columns))
     try:
         sql = replace(file, path=database.without_wildcards(file.path)).sql()

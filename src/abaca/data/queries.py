@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import duckdb
 import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
@@ -121,7 +120,9 @@ class ListQueries:
         for file in files:
             _check_column(file, column)
             if column not in _list_columns(file):
-                raise LogError(f"{file.name}: column {column!r} does not hold lists; leave --history out for a log")
+                raise LogError(
+                    f"{file.name}: column {column!r} does not hold lists; leave --history-column out for a log"
+                )
         self.database = Database()
         self.files = [replace(file, path=self.database.without_wildcards(file.path)) for file in files]
         self.column, self.user = column, user
@@ -146,6 +147,8 @@ class ListQueries:
             before += length
 
     def _rows(self, file: LogFile, select: str, end: str = "") -> Iterator[tuple[Any, ...]]:
+        import duckdb
+
         try:
             found = self.database.connection.cursor().execute(f"{select} FROM ({file.sql()}) {end}")
             while rows := found.fetchmany(ROWS):
@@ -218,7 +221,7 @@ class HistorySource:
         if not found or self.item is not None or recognise("item", plain, file.name) is not None:
             return None
         if len(found) > 1:
-            raise LogError(f"{file.name}: {', '.join(found)} are all lists; name the histories' with --history COLUMN")
+            raise LogError(f"{file.name}: {', '.join(found)} are all lists; name the histories' with --history-column")
         return found[0]
 
 

@@ -1,6 +1,7 @@
 """Sequences: the flat memory-mapped arrays of a prepared folder, for training and evaluation."""
 
 import json
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -120,9 +121,10 @@ class Sequences:
         now = None if self.times is None else np.asarray(self.times[positions])
         return stretches(self._plain_items, self.offsets[users], positions, self.times, now)
 
-    def training(self) -> Histories:
-        """What training may see of every user, with times where the log has them."""
-        return stretches(self._plain_items, self.offsets[:-1], self.train_end, self.times)
+    def training(self, *, everything: bool = False) -> Histories:
+        """What training may see of every user, with times where the log has them; or everything."""
+        end = self.offsets[1:] if everything else self.train_end
+        return stretches(self._plain_items, self.offsets[:-1], end, self.times)
 
     def __repr__(self) -> str:
         return f"Sequences({str(self.path)!r}, {self.users} users, {len(self.items)} interactions)"
@@ -160,10 +162,12 @@ class Sequences:
             raise SequencesError(f"{self.path}: the arrays do not fit together; prepare the log again")
 
 
-def is_prepared(path: Path) -> bool:
-    """Whether a folder holds sequences, of whatever version."""
+def is_prepared(data: Any) -> bool:
+    """Whether data needs no preparing: sequences, or a folder that holds them, of whatever version."""
+    if isinstance(data, Sequences) or not isinstance(data, str | os.PathLike):
+        return isinstance(data, Sequences)
     try:
-        return bool(json.loads((path / MANIFEST).read_text(encoding="utf-8")).get("kind") == KIND)
+        return bool(json.loads((Path(data) / MANIFEST).read_text(encoding="utf-8")).get("kind") == KIND)
     except (OSError, ValueError, AttributeError):
         return False
 

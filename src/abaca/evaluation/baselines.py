@@ -32,8 +32,8 @@ class Shortlist(NamedTuple):
 class PopularityOrder:
     """The catalogue by the number of training interactions, most first."""
 
-    def __init__(self, items: Ints, catalogue: int) -> None:
-        self.counts = np.bincount(items, minlength=catalogue)  # (V,)
+    def __init__(self, counts: Ints) -> None:
+        self.counts, catalogue = counts, len(counts)  # (V,)
         self.order = np.argsort(-self.counts, kind="stable")  # (V,) ties by lower index
         self.place = np.empty_like(self.order)  # (V,) where an item stands in the order
         self.place[self.order] = np.arange(catalogue)
@@ -47,12 +47,27 @@ class Baseline(ABC):
     name: str
     popularity: PopularityOrder
     estimated = False
+    counted: tuple[str, ...] = ()
+    """The attributes that `_learn` sets."""
 
-    def fit(self, sequences: Sequences) -> Self:
-        """Learn from the training rows."""
-        rows = sequences.training()
-        self.popularity = PopularityOrder(rows.items, sequences.catalogue.size)
+    def fit(self, sequences: Sequences, *, everything: bool = False) -> Self:
+        """Learn from the training rows; with `everything`, also from the held-out rows."""
+        rows = sequences.training(everything=everything)
+        size = len(sequences.catalogue) if everything else sequences.catalogue.size
+        self.popularity = PopularityOrder(np.bincount(rows.items, minlength=size))
         self._learn(rows)
+        return self
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What it has learned, as a model directory keeps it."""
+        arrays = {"counts": self.popularity.counts, **{name: getattr(self, name) for name in self.counted}}
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+    def restore(self, state: dict[str, torch.Tensor]) -> Self:
+        """Take over what `state` gave."""
+        self.popularity = PopularityOrder(state["counts"].numpy())
+        for name in self.counted:
+            setattr(self, name, state[name].numpy())
         return self
 
     @property
@@ -199,6 +214,11 @@ class SequentialRules(Baseline):
     `window` places after a, and each of the last `window` items of a history speaks; both weigh less with distance d:
     `quotient` 1 / d, `linear` 1 − (d − 1) / window. An item keeps its `rules` strongest rules.
     """
+
+    counted = ("starts", "followers", "strengths")
+    starts: Ints  # (V + 1,) where the rules of each item begin
+    followers: np.ndarray
+    strengths: Floats
 
     def __init__(self, decay: Literal["quotient", "linear"] | None = None, window: int = 10, rules: int = 200) -> None:
         if decay is not None and decay not in DECAYS:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from abaca.data.sequences import Sequences, Targets
+from abaca.display import html_table, plain
 from abaca.errors import SequencesError, SpecError
 from abaca.evaluation import metrics
 from abaca.evaluation.membership import Membership
@@ -50,7 +51,7 @@ class Summary:
     calibration: Calibration | None  # of the predicted probability of a repeat, where the ranker predicts one
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
     """Every target's rank under one ranker, and what follows from the ranks."""
 
@@ -66,6 +67,18 @@ class Evaluation:
     top: NDArray[np.int32]  # (T, n) with n the largest cutoff, at most V
     top_repeat: Bools  # (T, n) the recommended item is in the whole history
     repeat_probability: Floats  # (T,)
+
+    def __repr__(self) -> str:
+        means = ", ".join(f"{metric} {self.mean(metric):.4f}" for metric in self.metric_names)
+        return f"Evaluation({self.name}: {means}; {len(self.rank):,} {self.split} targets)"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (metric, *(f"{self.mean(metric, group):.4f}" if self.mask(group).any() else "–" for group in GROUPS))
+            for metric in self.metric_names
+        ]
+        head = ("metric", *(f"{group} ({int(self.mask(group).sum()):,})" for group in GROUPS))
+        return html_table(f"{self.name}, {self.split} targets", head, rows)
 
     @property
     def cold(self) -> Bools:
@@ -118,18 +131,7 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         """Give the summary as plain data for `json.dumps`; a number that does not exist is None."""
         head = {"name": self.name, "split": self.split, "targets": len(self.rank), "catalogue": self.catalogue}
-        return {**head, **_plain(asdict(self.summary))}
-
-
-def _plain(value: Any) -> Any:
-    """Make keys text, tuples lists and NaN None, all the way down."""
-    if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, float):
-        return None if np.isnan(value) else float(value)
-    return value
+        return {**head, **plain(asdict(self.summary))}
 
 
 def evaluate(
@@ -145,7 +147,7 @@ def evaluate(
     The history of a target is all of the user's items before it; the ranker sees those that are in the catalogue.
     `progress` is called with the number of targets done and their total.
     """
-    ks = _cutoffs(cutoffs)
+    ks = checked_cutoffs(cutoffs)
     split, users, positions = targets_of(sequences, targets)
     items = np.asarray(sequences.items[positions], dtype=np.int64)
     catalogue = sequences.catalogue.size
@@ -167,7 +169,7 @@ def evaluate(
     return Evaluation(ranker.name, split, ks, catalogue, users, positions, items, *columns)
 
 
-def _cutoffs(given: Sequence[int]) -> tuple[int, ...]:
+def checked_cutoffs(given: Sequence[int]) -> tuple[int, ...]:
     """The cutoffs, ascending, each once."""
     try:
         found = [whole_number(cutoff) or 0 for cutoff in given]
@@ -236,8 +238,8 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Give plain data for `json.dumps`."""
-        plain: dict[str, Any] = _plain(asdict(self))
-        return plain
+        document: dict[str, Any] = plain(asdict(self))
+        return document
 
 
 def compare(
@@ -264,6 +266,6 @@ def table(evaluations: Sequence[Evaluation]) -> list[dict[str, str | float | Non
     """
     rows: list[dict[str, str | float | None]] = []
     for evaluation in evaluations:
-        cells = {f"{m} {group}": _plain(evaluation.mean(m, group)) for m in evaluation.metric_names for group in GROUPS}
+        cells = {f"{m} {group}": plain(evaluation.mean(m, group)) for m in evaluation.metric_names for group in GROUPS}
         rows.append({"ranker": evaluation.name, **cells})
     return rows

@@ -196,7 +196,7 @@ def _loaded(name: str, folder: Path, version: str, recommender: Recommender) -> 
         "output": saved.output,
         "window": recommender.training.window,
         "items": saved.catalogue.size,
-        "parameters": sum(weight.numel() for weight in saved.model.parameters()),
+        "parameters": sum(tensor.numel() for tensor in saved.tensors().values()),
         "trained": {
             "saved": written.isoformat(timespec="seconds"),
             "data": training["fingerprint"],

@@ -16,7 +16,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,16 @@ from torch import Tensor
 from abaca.data.catalogue import Catalogue
 from abaca.durable import LOCK, checksum, file_facts, locked, put_in_place, whole_file, write_text
 from abaca.errors import ModelError, SpecError
+from abaca.evaluation.baselines import BASELINES, Baseline
 from abaca.nn.build import make_model
 from abaca.nn.model import Model
+from abaca.plugins import import_paths, output_layer
 from abaca.types import Record
 
 FORMAT = 1
 KIND = "abaca model"
+RULE = "rule"
+"""Stands for the encoder where a baseline was saved."""
 MODEL = "model.json"
 RECORD = "training.jsonl"
 STATE = "run.safetensors"
@@ -122,15 +126,32 @@ def append_record(folder: Path, record: Record) -> None:
 class Saved:
     """A model with everything that using it takes."""
 
-    model: Model
+    ranks: Model | Baseline
     encoder: str
+    """The name of the encoder, or RULE for a baseline."""
     output: str
+    """The output layer, or the name of the baseline."""
     encoder_options: dict[str, Any]
     catalogue: Catalogue
     training: dict[str, Any]
     """Options, data fingerprint, split and validation figures."""
     index: "IndexRecord | None" = None
     """The search index of its item table."""
+    output_options: dict[str, Any] = field(default_factory=dict)
+    """The options of an output layer that is a plug-in."""
+
+    @property
+    def model(self) -> Model:
+        """The network; a baseline has none."""
+        if isinstance(self.ranks, Baseline):
+            raise ModelError(f"'{self.output}' is a simple rule: it has no item vectors and no layers")
+        return self.ranks
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that was learned."""
+        if isinstance(self.ranks, Baseline):
+            return self.ranks.state()
+        return {name: tensor.detach() for name, tensor in self.ranks.state_dict().items()}
 
 
 @dataclass(frozen=True)
@@ -158,7 +179,7 @@ def save_model(folder: Path, saved: Saved) -> None:
     catalogue_name = f"catalogue-{_digest(catalogue.encode())[:12]}.json"
     write_text(folder / catalogue_name, catalogue, ModelError)
     part = folder / "weights.new.safetensors"
-    write_tensors(part, {name: tensor.detach() for name, tensor in saved.model.state_dict().items()})
+    write_tensors(part, saved.tensors())
     weights_name = f"weights-{checksum(part)[:12]}.safetensors"
     put_in_place(part, folder / weights_name)
     files = {name: file_facts(folder / name) for name in (catalogue_name, weights_name)}
@@ -166,6 +187,8 @@ def save_model(folder: Path, saved: Saved) -> None:
         "kind": KIND, "format": FORMAT, "encoder": saved.encoder, "encoder_options": saved.encoder_options,
         "output": saved.output, "catalogue": saved.catalogue.size, "training": saved.training, "files": files,
     }  # fmt: skip
+    if imports := import_paths(saved.encoder, saved.output):
+        document.update(imports=imports, output_options=saved.output_options)
     if saved.index is not None and saved.index.weights == weights_name:
         copy_file(saved.index.path, folder / saved.index.path.name)
         files[saved.index.path.name] = file_facts(saved.index.path)
@@ -200,14 +223,12 @@ def load_model(folder: str | Path) -> Saved:
         paths[name.split("-")[0]] = path
     try:
         catalogue = Catalogue.from_json(json.loads(paths["catalogue"].read_text(encoding="utf-8")))
-        model = _build(document, catalogue.size)
-        model.load_state_dict(load_file(paths["weights"]))
+        ranks = _build(document, catalogue.size, load_file(paths["weights"]))
     except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError, SpecError) as error:
         raise ModelError(f"{folder}: the files do not fit together ({error}); train anew") from error
-    model.eval()
     return Saved(
-        model, document["encoder"], document["output"], document["encoder_options"], catalogue, document["training"],
-        _index_record(folder, document, paths),
+        ranks, document["encoder"], document["output"], document["encoder_options"], catalogue, document["training"],
+        _index_record(folder, document, paths), document.get("output_options", {}),
     )  # fmt: skip
 
 
@@ -254,31 +275,21 @@ def _set_index(folder: Path, weights: str, draft: Path | None, kind: str, effort
             (folder / name).unlink(missing_ok=True)
 
 
-def finished_run(folder: Path, identity: dict[str, Any]) -> Saved | None:
-    """The model of this very run, where the run is complete already."""
-    if (folder / STATE).exists() or not (folder / MODEL).exists():
-        return None
-    saved = load_model(folder)
-    check_same_run(folder, saved.training, identity)
-    return saved
-
-
-def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
-    """Refuse to go on with another run than this one."""
-    was, now = ({**run, **run["encoder_options"], **run["options"]} for run in (before, identity))
-    changed = [name for name in now if was.get(name) != now[name] and not name.endswith("options")]
-    if changed:
-        named = ", ".join("log or way of preparing it" if name == "fingerprint" else name for name in changed)
-        raise ModelError(
-            f"{folder} holds a run with another {named}; resume with the options it began with, "
-            "or replace it with `overwrite=True`"
-        )
-
-
-def _build(document: dict[str, Any], catalogue: int) -> Model:
-    """A model of the right shape, its weights not yet set."""
+def _build(document: dict[str, Any], catalogue: int, tensors: dict[str, Tensor]) -> Model | Baseline:
+    """The model or baseline that was saved."""
+    if document["encoder"] == RULE:
+        return BASELINES[document["output"]]().restore(tensors)
+    for part, path in document.get("imports", {}).items():
+        if part not in import_paths(document["encoder"], document["output"]):
+            raise ModelError(
+                f"the model has {part} '{document[part]}', which was {path}; pass its class: abaca.load(folder, "
+                f"{part}=…), or call abaca.register before"
+            )
+    output = output_layer(document["output"], document.get("output_options", {}))
     with torch.random.fork_rng(devices=[]):
-        return make_model(document["encoder"], document["output"], catalogue, **document["encoder_options"])
+        model = make_model(document["encoder"], output, catalogue, **document["encoder_options"])
+    model.load_state_dict(tensors)
+    return model.eval()
 
 
 def _read_document(folder: Path) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
-import duckdb
 import pyarrow
 
 from abaca.data.database import Database
@@ -77,6 +76,8 @@ class Staging:
 
     def add_file(self, file: LogFile) -> None:
         """Stage the rows of a file."""
+        import duckdb
+
         sql = replace(file, path=self._database.without_wildcards(file.path)).sql()
         part = Part(file.name, file.unit, file.columns, sql, file.locate)
         if file.format == "parquet":
@@ -94,6 +95,8 @@ class Staging:
 
     def add_table(self, table: pyarrow.Table) -> None:
         """Stage the rows of a table in memory."""
+        import duckdb
+
         places = [f"c{place}" for place in range(table.num_columns)]
         part = Part("the table", "row", tuple(table.column_names), "SELECT * FROM arrow_part", lambda row: row + 1)
         with self._database.registered("arrow_part", table.rename_columns(places)):

@@ -4,8 +4,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-import duckdb
-
 from abaca.errors import LogError
 
 IdKind = Literal["text", "integer"]
@@ -127,6 +125,8 @@ def unix_scale(time: float) -> int | None:
 
 def _parsed(values: Iterable[object]) -> Iterator[tuple[float | None, float | None]]:
     """Each value as a number and as a date in seconds, None where it is none."""
+    import duckdb
+
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         for value in values:

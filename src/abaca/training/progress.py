@@ -1,18 +1,28 @@
-"""Training as a bar on a terminal; apart from `show`, because it loads torch."""
+"""Training as a progress bar, in a terminal or a notebook."""
 
+import sys
+
+from rich import get_console
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from abaca.cli.show import duration, errors_to
+from abaca.display import duration
 from abaca.training.trainer import Callback, Step
 from abaca.types import Record
 
 
-class Bar(Callback):
-    """Training as a bar: epoch, loss, best validation figure, speed, time left."""
+def is_interactive() -> bool:
+    """Whether somebody sees progress: standard error is a terminal, or this is a notebook."""
+    return sys.stderr.isatty() or get_console().is_jupyter
+
+
+class ProgressBar(Callback):
+    """Epoch, loss, best validation figure, speed and time left; a line per epoch stays."""
 
     def __init__(self, epochs: int, metric: str) -> None:
         self.epochs, self.metric = epochs, metric
-        self.console = errors_to()
+        width = None if is_interactive() else 140
+        self.console = get_console() if get_console().is_jupyter else Console(stderr=True, highlight=False, width=width)
         self.progress = Progress(
             TextColumn("[bold]epoch {task.fields[epoch]}/{task.fields[epochs]}"),
             BarColumn(),
@@ -21,11 +31,11 @@ class Bar(Callback):
             TimeRemainingColumn(),
             console=self.console,
             transient=True,
-            disable=not self.console.is_terminal,
+            disable=not is_interactive(),
         )
         self.task: TaskID | None = None
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> "ProgressBar":
         self.progress.start()
         return self
 

@@ -1,0 +1,171 @@
+"""A run: a model trained on sequences, in memory or in a folder where it can be stopped and resumed."""
+
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from abaca.data.catalogue import Catalogue
+from abaca.data.sequences import Sequences
+from abaca.errors import ModelError
+from abaca.evaluation.baselines import BASELINES, Baseline
+from abaca.nn.build import check_memory, make_model
+from abaca.nn.model import Model
+from abaca.options import TrainingOptions
+from abaca.plugins import output_layer
+from abaca.training.checkpoint import (
+    MODEL,
+    RULE,
+    STATE,
+    Saved,
+    append_record,
+    load_model,
+    load_state,
+    save_model,
+    write_record,
+)
+from abaca.training.trainer import Callback, Step, Trainer
+from abaca.types import Record
+
+NOTHING_FOUND: dict[str, Any] = {"best": None, "records": [], "best_epoch": None}
+"""The validation figures of a baseline, which is not validated."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is trained and how. Two runs on the same sequences with equal fields are the same run."""
+
+    encoder: str
+    output: str
+    encoder_options: dict[str, Any]
+    options: TrainingOptions
+    refit_epochs: int | None = None
+    """Epochs of training on everything, held-out targets included; None for a run that validates."""
+    output_options: dict[str, Any] = field(default_factory=dict)
+    """The options of an output layer that is a plug-in."""
+
+    @property
+    def epochs(self) -> int:
+        """Epochs at most."""
+        return self.refit_epochs or self.options.stop_after or self.options.epochs
+
+    def train(
+        self,
+        sequences: Sequences,
+        device: torch.device,
+        folder: Path | None = None,
+        *,
+        resume: bool = False,
+        callback: Callback | None = None,
+    ) -> Saved:
+        """The trained model with its record; it is also written to the folder, if there is one."""
+        identity = self._identity(sequences)
+        done = finished_run(folder, identity) if folder is not None and resume else None
+        if done is not None:
+            return done
+        everything = self.refit_epochs is not None
+        catalogue = _catalogue(sequences, everything=everything)
+        ranks: Model | Baseline
+        if self.encoder == RULE:
+            ranks, found = BASELINES[self.output]().fit(sequences, everything=everything), NOTHING_FOUND
+        else:
+            output = output_layer(self.output, self.output_options)
+            check_memory(self.encoder, output, catalogue.size, **self.encoder_options)
+            torch.manual_seed(self.options.seed)
+            ranks = make_model(self.encoder, output, catalogue.size, **self.encoder_options).to(device)
+            found = self._train(ranks, sequences, folder, resume=resume, callback=callback or Callback())
+        training = {**identity, **found, **_data(sequences)}
+        parts = (self.encoder, self.output, self.encoder_options)
+        saved = Saved(ranks, *parts, catalogue, training, output_options=self.output_options)
+        if folder is not None:
+            save_model(folder, saved)
+            (folder / STATE).unlink(missing_ok=True)
+        return saved
+
+    def _train(
+        self, model: Model, sequences: Sequences, folder: Path | None, *, resume: bool, callback: Callback
+    ) -> dict[str, Any]:
+        """Train the model to its best epoch; the validation figures, and after how many epochs they were best."""
+        everything = self.refit_epochs is not None
+        options = replace(self.options, stop_after=self.refit_epochs) if self.refit_epochs else self.options
+        trainer = Trainer(model, sequences, options, everything=everything)
+        trainer.progress["identity"] = identity = self._identity(sequences)
+        if folder is not None:
+            _start(folder, trainer, identity, resume)
+        trainer.run(_RunRecord(folder, callback), folder)
+        found = {key: trainer.progress[key] for key in ("best", "records", "best_epoch")}
+        return found if self.refit_epochs is None else {**found, "best_epoch": self.refit_epochs - 1}
+
+    def _identity(self, sequences: Sequences) -> dict[str, Any]:
+        """What makes two runs the same run."""
+        return {
+            "encoder": self.encoder,
+            "output": self.output,
+            "encoder_options": self.encoder_options,
+            "options": asdict(self.options),
+            "fingerprint": sequences.fingerprint,
+            "everything": self.refit_epochs is not None,
+            "refit_epochs": self.refit_epochs,
+        }
+
+
+def _data(sequences: Sequences) -> dict[str, Any]:
+    """How the log was read, prepared and split."""
+    manifest = sequences.manifest
+    source = manifest.get("source", {})
+    read = {key: source[key] for key in ("columns", "on_bad_row") if key in source}
+    return {"split": manifest["split"], "prepared": manifest["options"], "source": read}
+
+
+def _start(folder: Path, trainer: Trainer, identity: dict[str, Any], resume: bool) -> None:
+    """Begin a run in a folder, or resume the one whose state is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not resume:
+        (folder / STATE).unlink(missing_ok=True)
+    elif (folder / STATE).exists():
+        check_same_run(folder, load_state(folder)[1]["identity"], identity)
+        trainer.resume(folder)
+    write_record(folder, trainer.progress["records"])
+
+
+def _catalogue(sequences: Sequences, *, everything: bool) -> Catalogue:
+    """The items that a model will know: with `everything` also those that were seen only after training ended."""
+    catalogue = sequences.catalogue
+    return Catalogue(catalogue.ids, None, catalogue.columns) if everything else catalogue.known()
+
+
+class _RunRecord(Callback):
+    """Appends each epoch to the run's record, then calls the user's callback."""
+
+    def __init__(self, folder: Path | None, callback: Callback) -> None:
+        self.folder, self.callback = folder, callback
+
+    def on_step(self, step: Step) -> None:
+        self.callback.on_step(step)
+
+    def on_epoch(self, record: Record) -> None:
+        if self.folder is not None:
+            append_record(self.folder, record)
+        self.callback.on_epoch(record)
+
+
+def finished_run(folder: Path, identity: dict[str, Any]) -> Saved | None:
+    """The model of this very run, where the run is complete already."""
+    if (folder / STATE).exists() or not (folder / MODEL).exists():
+        return None
+    saved = load_model(folder)
+    check_same_run(folder, saved.training, identity)
+    return saved
+
+
+def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
+    """Refuse to go on with another run than this one."""
+    was, now = ({**run, **run["encoder_options"], **run["options"]} for run in (before, identity))
+    changed = [name for name in now if was.get(name) != now[name] and not name.endswith("options")]
+    if changed:
+        named = ", ".join("log or way of preparing it" if name == "fingerprint" else name for name in changed)
+        raise ModelError(
+            f"{folder} holds a run with another {named}; resume with the options it began with, "
+            "or replace it with `overwrite=True`"
+        )

@@ -1,0 +1,120 @@
+"""An encoder and an output layer of one's own: train, save, load, and refuse."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import Tensor, nn
+
+import abaca
+from abaca.data.synthetic import synthetic_log
+from abaca.errors import ModelError, SpecError
+from abaca.nn.encoders import ENCODERS, Encoder, Inputs
+from abaca.nn.outputs import Encoded, Output, make_output
+from abaca.plugins import OUTPUT_PLUGINS
+
+LOG = synthetic_log("copy-after-repeat", users=30, items=20, length=10, seed=1)
+QUICK: dict[str, Any] = {"epochs": 2, "lr": 0.02, "warmup": 2, "batch_targets": 100, "device": "cpu"}
+
+
+@dataclass(frozen=True)
+class MeanOptions:
+    dim: int = 8
+    power: float = 1.0
+
+
+class RunningMean(Encoder):
+    """The mean of the items so far, through one layer."""
+
+    name = "running-mean"
+    Options = MeanOptions
+
+    def __init__(self, options: MeanOptions) -> None:
+        super().__init__(options)
+        self.layer = nn.Linear(options.dim, options.dim)
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        total = inputs.embedded.cumsum(dim=1)
+        count = (total[:, :, :1] * 0 + 1).cumsum(dim=1)
+        return self.layer(total / count**self.options.power)[:, :, None]  # (B, L, 1, D)
+
+
+@dataclass(frozen=True)
+class WrappedOptions:
+    spec: str = "softmax"
+
+
+class Wrapped(Output):
+    """Another output layer under a name of its own."""
+
+    name = "wrapped"
+    Options = WrappedOptions
+
+    def build(self, layers: int, dim: int, catalogue: int) -> None:
+        self.inner = make_output(self.options.spec)
+        self.inner.build(layers, dim, catalogue)
+
+    def loss(self, encoded: Encoded, targets: Tensor) -> Tensor:
+        return self.inner.loss(encoded, targets)
+
+    def scores(self, encoded: Encoded) -> Any:
+        return self.inner.scores(encoded)
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Any:
+    """Nothing stays registered after a test."""
+    yield
+    ENCODERS.pop("running-mean", None)
+    OUTPUT_PLUGINS.pop("wrapped", None)
+
+
+def test_parts_of_ones_own_go_through_the_cycle(tmp_path: Path) -> None:
+    parts = RunningMean(MeanOptions(dim=6, power=0.5)), Wrapped(WrappedOptions("softmax+C"))
+    made = abaca.Recommender(*parts, **QUICK).fit(LOG, folder=tmp_path / "model")
+    assert (made.encoder, made.output, made.encoder_options) == ("running-mean", "wrapped", {"dim": 6, "power": 0.5})
+    document = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert document["imports"] == {"encoder": f"{__name__}.RunningMean", "output": f"{__name__}.Wrapped"}
+    assert document["output_options"] == {"spec": "softmax+C"}
+    ENCODERS.pop("running-mean")
+    OUTPUT_PLUGINS.pop("wrapped")
+    loaded = abaca.load(tmp_path / "model", encoder=RunningMean, output=Wrapped)
+    assert np.array_equal(loaded.evaluate(LOG).rank, made.evaluate().rank)
+    assert loaded.recommend([1, 2], 3) == made.recommend([1, 2], 3)
+    loaded.fit(LOG, refit=True)
+    loaded.save(tmp_path / "again")
+    assert abaca.load(tmp_path / "again").recommend([1, 2], 3).ids == loaded.recommend([1, 2], 3).ids
+
+
+def test_a_class_or_its_name_will_do() -> None:
+    abaca.register(RunningMean)
+    assert abaca.Recommender("running-mean", "softmax", dim=4).encoder_options == {"dim": 4, "power": 1.0}
+    assert abaca.Recommender(RunningMean, Wrapped, power=2).output_options == {"spec": "softmax"}
+    built_in = ENCODERS["sasrec"](ENCODERS["sasrec"].Options(dim=16))
+    assert abaca.Recommender(built_in, make_output("softmax+CP")).output == "softmax+CP"
+    assert abaca.Recommender(built_in).encoder_options["dim"] == 16
+
+
+def test_a_model_directory_never_causes_an_import(tmp_path: Path) -> None:
+    abaca.Recommender(RunningMean, "softmax", **QUICK).fit(LOG, folder=tmp_path / "model")
+    ENCODERS.pop("running-mean")
+    said = r"encoder 'running-mean', which was .*RunningMean; pass its class: abaca.load\(folder, encoder=…\)"
+    with pytest.raises(ModelError, match=said):
+        abaca.load(tmp_path / "model")
+    script = f"import abaca\ntry:\n    abaca.load({str(tmp_path / 'model')!r})\nexcept abaca.UserError:\n    pass\n"
+    script += f"import sys\nassert {__name__!r} not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
+    abaca.register(RunningMean)
+    assert len(abaca.load(tmp_path / "model").recommend([1], 3)) == 3
+
+
+def test_what_cannot_be_registered_is_refused() -> None:
+    with pytest.raises(SpecError, match="expected a subclass of"):
+        abaca.register(dict)
+    with pytest.raises(SpecError, match=r"the name 'sasrec' of .* is taken"):
+        abaca.register(type("Mine", (Encoder,), {"name": "sasrec"}))
