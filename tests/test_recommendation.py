@@ -1,6 +1,7 @@
 """Recommendations under every policy, against probabilities that are worked out the long way."""
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ import torch
 from abaca.data.catalogue import Catalogue
 from abaca.errors import QueryError
 from abaca.evaluation.ranker import ModelRanker
-from abaca.histories import Windows
+from abaca.histories import Histories, Windows
 from abaca.nn.logits import Question, answer
 from abaca.nn.model import make_model
-from abaca.recommendation import Advisor, Policy, Recommendation, Recommendations
+from abaca.policy import Policy
+from abaca.recommendation import Advisor, Recommendation, Recommendations
 
 ITEMS = 20
 WINDOW = 6
@@ -292,23 +294,53 @@ def test_a_recommendation_reads_well() -> None:
 def test_a_ranker_agrees_with_the_recommendations() -> None:
     """Evaluation and recommending read the same answer."""
     made = advisor()
-    history = np.array([IDS.index(id) for id in HISTORY])
+    history = [IDS.index(id) for id in HISTORY]
     recommended = made.recommend([HISTORY], Policy(n=ITEMS))[0]
+    nothing, own = torch.empty(1, 0, dtype=torch.long), torch.tensor([sorted(set(history))])
     for place, id in enumerate(recommended.ids, 1):
-        ranked = made.ranker.rank([history], np.array([IDS.index(id)]), 3)
-        assert ranked.rank.tolist() == [place]
-        assert [IDS[item] for item in ranked.top[0]] == recommended.ids[:3]
-        assert ranked.repeat_probability[0] == pytest.approx(recommended.repeat_probability)
+        question = Question(torch.tensor([IDS.index(id)]), 3, own, nothing)
+        found = made.ranker.ask(Histories.of([history]), question)
+        assert found.rank.tolist() == [place]
+        assert [IDS[item] for item in found.items[0]] == recommended.ids[:3]
+        assert found.mass[0].item() == pytest.approx(recommended.repeat_probability)
 
 
 def test_a_history_without_items_cannot_be_ranked_and_misses() -> None:
-    ranked = advisor().ranker.rank([np.empty(0, np.int64), np.array([1])], np.array([0, 0]), 3)
-    assert ranked.rank[0] == ITEMS + 1
-    assert ranked.rank[1] <= ITEMS
-    assert ranked.top[0].tolist() == [-1, -1, -1]
-    assert np.isnan(ranked.repeat_probability[0])
-    nothing = advisor().ranker.rank([np.empty(0, np.int64)], np.array([0]), 3)
-    assert nothing.rank.tolist() == [ITEMS + 1]
+    nothing = torch.empty(2, 0, dtype=torch.long)
+    question = Question(torch.tensor([0, 0]), 3, nothing, nothing)
+    found = advisor().ranker.ask(Histories.of([[], [1]]), question)
+    assert found.rank[0] == ITEMS + 1
+    assert found.rank[1] <= ITEMS
+    assert found.logits[0].tolist() == [-math.inf] * 3
+    assert math.isnan(found.mass[0])
+    assert advisor().ranker.ask(Histories.of([[]]), question.take(torch.tensor([0]))).rank.tolist() == [ITEMS + 1]
+
+
+def test_each_history_may_have_a_policy_of_its_own() -> None:
+    """Histories with policies of their own are answered as if each were alone."""
+    made = advisor()
+    histories = [HISTORY, HISTORY[:2], [], HISTORY, ["unheard of"]]
+    policies = [
+        Policy(n=4, exclude=IDS[:3]), Policy(n=4), Policy(n=2), Policy(n=4, repeats="exclude"),
+        Policy(n=4, candidates=IDS[2:9]),
+    ]  # fmt: skip
+    together = made.recommend(histories, policies)
+    for found, one, policy in zip(together, histories, policies, strict=True):
+        (alone,) = made.recommend([one], policy)
+        assert (found.ids, found.unknown) == (alone.ids, alone.unknown)
+        assert found.repeat_probability == pytest.approx(alone.repeat_probability)
+    with pytest.raises(QueryError, match="there are 2 policies for 1 histories"):
+        made.recommend([HISTORY], [Policy(), Policy()])
+
+
+def test_times_and_moments_are_one_each() -> None:
+    made = advisor()
+    with_times = made.recommend([HISTORY], Policy(), [[float(i) for i in range(len(HISTORY))]], [99.0])
+    assert with_times == made.recommend([HISTORY], Policy())  # this model does not read them
+    with pytest.raises(QueryError, match="4 items and 1 times"):
+        made.recommend([HISTORY[:4]], Policy(), [[1.0]])
+    with pytest.raises(QueryError, match="`now` has 2 entries for 1 histories"):
+        made.recommend([HISTORY], Policy(), None, [1.0, 2.0])
 
 
 def test_asking_twice_gives_the_same() -> None:

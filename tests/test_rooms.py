@@ -16,7 +16,7 @@ ROWS: list[set[str]] = [
     {"data"},
     {"nn"},
     {"evaluation"},
-    {"options", "training", "recommendation", "search"},
+    {"options", "policy", "training", "recommendation", "search"},
     {"recommender", "batch", "export"},
     {"study", "serve", "bench"},
     {"cli"},

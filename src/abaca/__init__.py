@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from abaca.data.sequences import Sequences
     from abaca.evaluation.evaluate import Evaluation, compare, evaluate
     from abaca.options import TrainingOptions
-    from abaca.recommendation import Policy, Recommendation, Recommendations
+    from abaca.policy import Policy
+    from abaca.recommendation import Recommendation, Recommendations
     from abaca.recommender import Recommender, load
 
 __version__ = "0.2.0"
@@ -23,7 +24,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "Evaluation": "abaca.evaluation.evaluate",
     "Log": "abaca.data.log",
-    "Policy": "abaca.recommendation",
+    "Policy": "abaca.policy",
     "PrepareOptions": "abaca.data.prepare",
     "Recommendation": "abaca.recommendation",
     "Recommendations": "abaca.recommendation",

@@ -1,54 +1,29 @@
-"""From a raw history to recommendations: policies about repeats, and a reason for each item."""
+"""From raw histories to recommendations, with a reason for each item."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from numbers import Real
 from typing import Any
 
 import numpy as np
-import torch
 
-from abaca.data.batches import history_batches
 from abaca.data.catalogue import Catalogue
 from abaca.errors import QueryError
-from abaca.evaluation.ranker import BATCH, ModelRanker, padded
-from abaca.nn.logits import COPY, Answer, Question
-from abaca.types import PAD, Id, whole_number
+from abaca.evaluation.ranker import BATCH, Ranker
+from abaca.histories import Histories
+from abaca.nn.logits import COPY, RULE, Answer
+from abaca.policy import Chosen, Lists, Policy, Rules, listed
+from abaca.types import PAD, Id
 
-REPEATS = ("auto", "exclude", "only")
+Times = Sequence[Sequence[float]] | None
+"""When each interaction of each history happened; None where it is not known."""
+
+Now = Sequence[float] | None
+"""The moment of each query; None where it is not known."""
 
 LIST_UNKNOWN = 20
 """Unknown ids of the exclude and the candidate list that each answer names at most."""
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What may be recommended; nothing here changes a probability."""
-
-    n: int = 10
-    """How many items."""
-    repeats: str = "auto"
-    """auto: as learned; exclude: no item of the history; only: nothing else."""
-    max_repeat_share: float = 1.0
-    """At most this share of the n may be items of the history."""
-    exclude: Sequence[Id] | None = ()
-    """Ids that may not be recommended; None for none."""
-    candidates: Sequence[Id] | None = None
-    """The only ids that may be recommended; None for the whole catalogue."""
-
-    def __post_init__(self) -> None:
-        n = whole_number(self.n)
-        if n is None or n < 1:
-            raise QueryError(f"n must be at least 1, a whole number, got {self.n!r}")
-        object.__setattr__(self, "n", n)
-        if self.exclude is None:
-            object.__setattr__(self, "exclude", ())
-        if self.repeats not in REPEATS:
-            raise QueryError(f"repeats must be one of {', '.join(REPEATS)}, got {self.repeats!r}")
-        if not isinstance(self.max_repeat_share, Real) or not 0 <= self.max_repeat_share <= 1:
-            raise QueryError(f"the largest share of repeats must be between 0 and 1, got {self.max_repeat_share!r}")
 
 
 @dataclass(frozen=True)
@@ -118,36 +93,39 @@ class Recommendations:
 class Advisor:
     """Answers raw histories with a ranker and its catalogue."""
 
-    def __init__(self, ranker: ModelRanker, catalogue: Catalogue) -> None:
+    def __init__(self, ranker: Ranker, catalogue: Catalogue) -> None:
         self.ranker = ranker
         self.catalogue = catalogue
 
-    def recommend(self, histories: Sequence[Sequence[Id]], policy: Policy) -> list[Recommendations]:
-        """One answer per history; the histories go through the model in batches of similar length."""
-        histories = _listed(histories, "histories")
+    def recommend(
+        self, histories: Sequence[Sequence[Id]], policy: Policy | Sequence[Policy], times: Times = None, now: Now = None
+    ) -> list[Recommendations]:
+        """One answer per history, under one policy or one each."""
+        histories = listed(histories, "histories")
+        policies = [policy] * len(histories) if isinstance(policy, Policy) else listed(policy, "policies")
+        if len(policies) != len(histories):
+            raise QueryError(f"there are {len(policies)} policies for {len(histories)} histories; give one each")
         unknown: list[dict[Id, None]] = [{} for _ in histories]
-        whole = [self._items(history, unknown[i]) for i, history in enumerate(histories)]
-        known = [history[history != PAD] for history in whole]
-        rules = _Rules(policy, *self._lists(policy, unknown))
-        answers: list[Recommendations | None] = [None] * len(histories)
-        for i, history in enumerate(known):
-            if not len(history):
-                answers[i] = self._popular(rules, tuple(unknown[i]))
-        asked = [i for i, history in enumerate(known) if len(history)]
-        for numbers, items, positions in history_batches([known[i] for i in asked], self.ranker.window, BATCH):
-            places = [asked[number] for number in numbers]
-            for place, part in zip(places, self._ask([known[i] for i in places], items, positions, rules), strict=True):
-                chosen, repeat_probability = part
-                named = tuple(self._recommendation(item, whole[place]) for item in chosen)
-                answers[place] = Recommendations(
-                    named, tuple(unknown[place]), repeat_probability, self.ranker.estimated
-                )
-        return [found for found in answers if found is not None]
+        whole = _histories([self._items(history, unknown[i]) for i, history in enumerate(histories)], times, now)
+        lists = self._lists(policies, unknown)
+        alike: dict[Any, list[int]] = {}
+        for place, given in enumerate(policies):
+            alike.setdefault(given.shape, []).append(place)
+        answers: dict[int, Recommendations] = {}
+        for places in alike.values():
+            for start in range(0, len(places), BATCH):
+                part = places[start : start + BATCH]
+                rules = Rules.of(policies[part[0]], [lists[place] for place in part])
+                for place, (chosen, repeat) in zip(part, self._choose(whole.take(part), rules), strict=True):
+                    named = tuple(self._recommendation(item, whole[place]) for item in chosen)
+                    estimated = repeat is not None and self.ranker.estimated
+                    answers[place] = Recommendations(named, tuple(unknown[place]), repeat, estimated)
+        return [answers[place] for place in range(len(histories))]
 
     def _items(self, ids: Sequence[Id], unknown: dict[Id, None]) -> np.ndarray:
         """Items of raw ids in their order; ids that the model does not know are PAD, and put into `unknown`."""
         items = []
-        for raw in _listed(ids, "ids"):
+        for raw in listed(ids, "ids"):
             id = _plain(raw)
             item = self.catalogue.index(id)
             if item is None or item >= self.catalogue.size:
@@ -156,104 +134,45 @@ class Advisor:
             items.append(item)
         return np.array(items, dtype=np.int64)
 
-    def _lists(self, policy: Policy, unknown: list[dict[Id, None]]) -> tuple[np.ndarray, np.ndarray | None]:
-        """The exclude and the candidate list as items; the first of their unknown ids are named in every answer."""
-        missing: dict[Id, None] = {}
-        excluded = self._items(() if policy.exclude is None else policy.exclude, missing)
-        excluded = excluded[excluded != PAD]
-        candidates = None
-        if policy.candidates is not None:
-            candidates = np.setdiff1d(self._items(policy.candidates, missing), PAD)
-        for names in unknown:
-            names.update(dict.fromkeys(islice(missing, LIST_UNKNOWN)))
-        return excluded, candidates
+    def _lists(self, policies: list[Policy], unknown: list[dict[Id, None]]) -> list[Lists]:
+        """Each policy's lists as items; the first of their unknown ids are named in the answer."""
+        found: dict[int, tuple[Lists, dict[Id, None]]] = {}
+        for policy, names in zip(policies, unknown, strict=True):
+            if id(policy) not in found:
+                missing: dict[Id, None] = {}
+                excluded = np.setdiff1d(self._items(policy.exclude, missing), PAD)
+                only = policy.candidates
+                candidates = None if only is None else np.setdiff1d(self._items(only, missing), PAD)
+                found[id(policy)] = (excluded, candidates), dict.fromkeys(islice(missing, LIST_UNKNOWN))
+            names.update(found[id(policy)][1])
+        return [found[id(policy)][0] for policy in policies]
 
-    def _ask(
-        self, histories: list[np.ndarray], items: np.ndarray, positions: np.ndarray, rules: "_Rules"
-    ) -> list[tuple[list["_Chosen"], float | None]]:
-        """The chosen items of each history and its probability of a repeat."""
-        owned = [np.unique(history) for history in histories]
-        questions = rules.questions(owned, self.catalogue.size)
-        answers = [self.ranker.ask(items, positions, question) for question in questions]
-        mass = [None if math.isnan(share) else share for share in answers[0].mass.clamp(0, 1).tolist()]
-        return [(rules.merge([_best(found, row) for found in answers]), mass[row]) for row in range(len(histories))]
+    def _choose(self, histories: Histories, rules: Rules) -> list[tuple[list[Chosen], float | None]]:
+        """The chosen items of each history and its probability of a repeat; popular items where none is known."""
+        known = histories.known(self.catalogue.size)
+        asked = np.flatnonzero(known.lengths)
+        found: dict[int, tuple[list[Chosen], float | None]] = {}
+        if len(asked):
+            owned = [np.unique(known[i]) for i in asked.tolist()]
+            questions = rules.take(asked).questions(owned, self.catalogue.size)
+            answers = [self.ranker.ask(known.take(asked), question) for question in questions]
+            mass = answers[0].mass.clamp(0, 1).tolist()
+            for row, i in enumerate(asked.tolist()):
+                found[i] = rules.merge([_best(answer, row) for answer in answers]), _number(mass[row])
+        popular = self.catalogue.size
+        return [found[i] if i in found else (rules.popular(i, popular), None) for i in range(len(known))]
 
-    def _recommendation(self, chosen: "_Chosen", history: np.ndarray) -> Recommendation:
+    def _recommendation(self, chosen: Chosen, history: np.ndarray) -> Recommendation:
         at = np.flatnonzero(history == chosen.item)
         ago = int(len(history) - at[-1]) if len(at) else None
         id, name = self.catalogue.ids[chosen.item], self.catalogue.name(chosen.item)
         return Recommendation(id, name, chosen.probability, bool(len(at)), chosen.partition, len(at), ago)
 
-    def _popular(self, rules: "_Rules", unknown: tuple[Id, ...]) -> Recommendations:
-        """Items are numbered by how often they occur: the first that are allowed."""
-        n = 0 if rules.policy.repeats == "only" else rules.policy.n
-        enough = n + len(rules.excluded)
-        first = np.arange(min(enough, self.catalogue.size)) if rules.candidates is None else rules.candidates[:enough]
-        wanted = first[~np.isin(first, rules.excluded)][:n]
-        empty = np.empty(0, dtype=np.int64)
-        chosen = tuple(self._recommendation(_Chosen(int(item), None, "popular", -math.inf), empty) for item in wanted)
-        return Recommendations(chosen, unknown, None)
+
+PARTITIONS = {COPY: "copy", RULE: "rule", 0: "explore"}
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    item: int
-    probability: float | None
-    partition: str
-    logit: float
-
-
-@dataclass(frozen=True)
-class _Rules:
-    """A policy in items."""
-
-    policy: Policy
-    excluded: np.ndarray
-    candidates: np.ndarray | None
-
-    @property
-    def most_repeats(self) -> int:
-        """How many of the n may be repeats."""
-        return math.floor(self.policy.max_repeat_share * self.policy.n + 1e-9)
-
-    def questions(self, owned: list[np.ndarray], catalogue: int) -> list[Question]:
-        """What to ask of the model: one question, or two where repeats are capped: the new items, the repeats."""
-        if self.policy.repeats == "only":
-            return [self._question(owned, catalogue, new=False)]
-        if self.policy.repeats == "exclude" or self.most_repeats == 0:
-            return [self._question(owned, catalogue, new=True)]
-        if self.most_repeats < self.policy.n:
-            return [self._question(owned, catalogue, new=True), self._question(owned, catalogue, new=False)]
-        return [self._question(owned, catalogue, new=None)]
-
-    def _question(self, owned: list[np.ndarray], catalogue: int, new: bool | None) -> Question:
-        banned = [np.union1d(self.excluded, items) if new else self.excluded for items in owned]
-        only = None
-        if new is False:
-            everything = self.candidates
-            only = [items if everything is None else np.intersect1d(items, everything) for items in owned]
-        elif self.candidates is not None:
-            only = [self.candidates for _ in owned]
-        return Question(
-            targets=torch.full((len(owned),), -1),
-            n=self.policy.n,
-            mass_of=padded(owned, catalogue),
-            banned=padded(banned, catalogue),
-            only=None if only is None else padded(only, catalogue),
-        )
-
-    def merge(self, lists: list[list[_Chosen]]) -> list[_Chosen]:
-        """The best n; where repeats are capped, of the new items and the allowed number of repeats."""
-        if self.policy.repeats == "only":
-            return lists[0][: min(self.policy.n, self.most_repeats)]
-        if len(lists) == 1:
-            return lists[0][: self.policy.n]
-        new, repeats = lists
-        both = sorted(new + repeats[: self.most_repeats], key=lambda chosen: -chosen.logit)
-        return both[: self.policy.n]
-
-
-def _best(found: Answer, row: int) -> list[_Chosen]:
+def _best(found: Answer, row: int) -> list[Chosen]:
     """The best items of one row that a policy left."""
     chosen = []
     normaliser = found.normaliser[row].item()
@@ -261,19 +180,25 @@ def _best(found: Answer, row: int) -> list[_Chosen]:
     for item, logit, partition in zip(*columns, strict=True):
         if logit == -math.inf:
             break
-        name = "copy" if partition == COPY else "rerank" if partition > 0 else "explore"
-        chosen.append(_Chosen(item, math.exp(logit - normaliser), name, logit))
+        name = PARTITIONS.get(partition, "rerank")
+        chosen.append(Chosen(item, _number(math.exp(logit - normaliser)), name, logit))
     return chosen
 
 
-def _listed(entries: Any, what: str) -> list[Any]:
-    """A list, tuple, array or series as a list; one entry alone is refused."""
-    if isinstance(entries, str | bytes):
-        raise QueryError(f"expected a list of {what}, got the text {entries!r}; pass [{entries!r}]")
-    try:
-        return list(entries)
-    except TypeError:
-        raise QueryError(f"expected a list of {what}, got {entries!r}; pass [{entries!r}]") from None
+def _number(value: float) -> float | None:
+    """None for NaN, which stands where a ranker has no probabilities."""
+    return None if math.isnan(value) else value
+
+
+def _histories(items: list[np.ndarray], times: Times, now: Now) -> Histories:
+    """Items with times and moments, where they are given."""
+    for place, (history, given) in enumerate(zip(items, times or [], strict=False)):
+        if len(given) != len(history):
+            raise QueryError(f"history {place + 1} has {len(history)} items and {len(given)} times; give one each")
+    for what, count in (("times", times and len(times)), ("now", now and len(now))):
+        if count is not None and count != len(items):
+            raise QueryError(f"`{what}` has {count} entries for {len(items)} histories; give one each")
+    return Histories.of(items, times, now)
 
 
 def _plain(raw: Any) -> Id:

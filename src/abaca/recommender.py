@@ -26,7 +26,8 @@ from abaca.nn.encoders import ENCODERS
 from abaca.nn.model import check_memory, make_model
 from abaca.nn.outputs import OutputSpec
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, sort_options
-from abaca.recommendation import Advisor, Policy, Recommendations
+from abaca.policy import Policy
+from abaca.recommendation import Advisor, Recommendations
 from abaca.search.answer import IndexSearch
 from abaca.training.checkpoint import (
     STATE,

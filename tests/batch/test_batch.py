@@ -17,7 +17,7 @@ from abaca.batch import recommend_file, run
 from abaca.data.histories import HistorySource
 from abaca.data.log import read_log
 from abaca.errors import LogError, QueryError, SpecError
-from abaca.recommendation import Policy
+from abaca.policy import Policy
 from abaca.recommender import Recommender
 from models import untrained
 
@@ -146,7 +146,7 @@ import abaca.batch.parts as parts
 from abaca.batch import recommend_file, run
 from abaca.data.histories import HistorySource
 from abaca.data.log import read_log
-from abaca.recommendation import Policy
+from abaca.policy import Policy
 from abaca.recommender import load
 import torch
 

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner, Result
 
 import abaca
 from abaca.cli import demo
 from abaca.data.sequences import Sequences
+from abaca.histories import Histories
+from abaca.nn.logits import Question
 
 ROWS = [
     "popularity",
@@ -74,8 +77,10 @@ def test_nodup_has_the_same_weights_and_recommends_nothing_that_it_sees(ran: tup
     model = abaca.load(to / "softmax")
     history = np.array([3, 1, 4, 1, 5])
     ranker = demo.without_repeats(model)
-    plain = model.ranker().rank([history], np.array([2]), n=190).top[0]
-    without = ranker.rank([history], np.array([2]), n=190).top[0]
+    nothing = torch.empty(1, 0, dtype=torch.long)
+    question = Question(torch.tensor([2]), 190, nothing, nothing)
+    answers = [each.ask(Histories.of([history]), question) for each in (model.ranker(), ranker)]
+    plain, without = (found.items.masked_fill(found.logits == -torch.inf, -1)[0].numpy() for found in answers)
     assert ranker.name == "softmax+nodup"
     kept = [item for item in plain.tolist() if item not in history]
     assert without[without >= 0].tolist()[: len(kept)] == kept

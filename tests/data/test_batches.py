@@ -11,11 +11,11 @@ from abaca.data.batches import (
     Batch,
     Epochs,
     draw_windows,
-    history_batches,
+    last_windows,
     make_batch,
     order_batches,
-    stretch_batches,
 )
+from abaca.histories import Histories
 from abaca.types import PAD
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=12)
@@ -26,7 +26,7 @@ def epochs(lengths: Sequence[int], targets: int, overlap: int, batch_targets: in
     ends = np.cumsum(np.array(lengths, dtype=np.int64))
     begins = ends - np.array(lengths, dtype=np.int64)
     items = np.arange(ends[-1] if len(ends) else 0, dtype=np.int32)
-    return Epochs(items, begins, ends, targets, overlap, batch_targets, seed)
+    return Epochs(items, 10.0 * items, begins, ends, targets, overlap, batch_targets, seed)
 
 
 def trained(batches: Sequence[Batch]) -> list[int]:
@@ -34,7 +34,8 @@ def trained(batches: Sequence[Batch]) -> list[int]:
 
 
 def equal(one: Batch, other: Batch) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    parts = [(*batch.windows, batch.targets) for batch in (one, other)]
+    return all(np.array_equal(a, b) for a, b in zip(*parts, strict=True))
 
 
 @given(LENGTHS, st.integers(1, 12), st.integers(0, 12), st.integers(1, 50), st.integers(0, 3))
@@ -50,7 +51,7 @@ def test_every_target_once_per_epoch(lengths: list[int], targets: int, overlap: 
 def test_windows_keep_to_their_sizes(lengths: list[int], targets: int, overlap: int) -> None:
     made = epochs(lengths, targets, overlap)
     for batch in made.batches(0):
-        for items, positions, wanted in zip(*batch, strict=True):
+        for items, positions, wanted in zip(*batch.windows[:2], batch.targets, strict=True):
             places = positions[positions != PAD]
             inputs = items[items != PAD]
             assert 1 <= len(places) <= targets
@@ -67,7 +68,7 @@ def test_the_papers_protocol_shows_each_target_its_50_latest_items() -> None:
     made = epochs([120, 30], targets=1, overlap=49)
     seen = {}
     for batch in made.batches(0):
-        for items, positions, targets in zip(*batch, strict=True):
+        for items, positions, targets in zip(*batch.windows[:2], batch.targets, strict=True):
             assert positions.tolist() == [(items != PAD).sum() - 1]
             seen[int(targets[0])] = items[items != PAD].tolist()
     assert len(seen) == 119 + 29
@@ -134,8 +135,8 @@ def test_short_histories_waste_little_padding() -> None:
     """Lengths from 3 to 51, most of them short: under 8 % of what goes through the encoder is padding."""
     lengths = np.minimum(np.random.default_rng(0).geometric(0.1, 5000) + 2, 51)
     made = epochs(lengths.tolist(), targets=50, overlap=0, batch_targets=800)
-    cells = sum(batch.items.size for batch in made.batches(0))
-    padding = sum(int((batch.items == PAD).sum()) for batch in made.batches(0))
+    cells = sum(batch.windows.items.size for batch in made.batches(0))
+    padding = sum(int((batch.windows.items == PAD).sum()) for batch in made.batches(0))
     assert padding / cells < 0.08
     unsorted = 1 - (lengths - 1).mean() / 50  # what windows of mixed lengths would waste
     assert unsorted > 0.7
@@ -145,7 +146,7 @@ def test_lengths_are_mixed_over_the_epoch() -> None:
     """Sorting by length must not make an epoch go from short to long."""
     lengths = np.random.default_rng(0).integers(3, 51, 4000)
     made = epochs(lengths.tolist(), targets=50, overlap=0, batch_targets=400)
-    widths = np.array([batch.items.shape[1] for batch in made.batches(0)])
+    widths = np.array([batch.windows.items.shape[1] for batch in made.batches(0)])
     assert abs(np.corrcoef(np.arange(len(widths)), widths)[0, 1]) < 0.2
 
 
@@ -153,20 +154,29 @@ def test_golden_batch() -> None:
     """Users 7 8 7 9 and 3 4: one window each, the shorter one padded."""
     items = np.array([7, 8, 7, 9, 3, 4], dtype=np.int32)
     windows = draw_windows(np.array([0, 4]), np.array([4, 6]), 3, 2, np.random.default_rng(0))
-    batch = make_batch(items, windows)
-    assert batch.items.tolist() == [[7, 8, 7], [3, PAD, PAD]]
-    assert batch.positions.tolist() == [[0, 1, 2], [0, PAD, PAD]]
+    batch = make_batch(items, None, windows)
+    assert batch.windows.items.tolist() == [[7, 8, 7], [3, PAD, PAD]]
+    assert batch.windows.positions.tolist() == [[0, 1, 2], [0, PAD, PAD]]
     assert batch.targets.tolist() == [[8, 7, 9], [4, PAD, PAD]]
-    assert [part.dtype for part in batch] == [np.int64] * 3
+    assert [part.dtype for part in (*batch.windows[:2], batch.targets)] == [np.int64] * 3
+    assert batch.windows[2:] == (None, None)
+
+
+def test_times_are_those_of_the_inputs_and_of_the_targets() -> None:
+    """The moment of a prediction is when its target happened, never later."""
+    for batch in epochs([7, 3, 12], targets=3, overlap=2).batches(0):
+        (items, positions, times, now), targets = batch
+        assert (times[items != PAD] == 10 * items[items != PAD]).all()
+        assert (now[positions != PAD] == 10 * targets[positions != PAD]).all()
 
 
 def test_golden_overlap() -> None:
     """Of 1 … 6 with t = 2, m = 1 and the first window of one target: 2 · 3 4 · 5 6."""
     rng = np.random.default_rng(next(s for s in range(99) if np.random.default_rng(s).integers(1, 3) == 1))
     windows = draw_windows(np.array([0]), np.array([6]), 2, 1, rng)
-    batch = make_batch(np.arange(1, 7, dtype=np.int32), windows)
-    assert batch.items.tolist() == [[1, PAD, PAD], [1, 2, 3], [3, 4, 5]]
-    assert batch.positions.tolist() == [[0, PAD], [1, 2], [1, 2]]
+    batch = make_batch(np.arange(1, 7, dtype=np.int32), None, windows)
+    assert batch.windows.items.tolist() == [[1, PAD, PAD], [1, 2, 3], [3, 4, 5]]
+    assert batch.windows.positions.tolist() == [[0, PAD], [1, 2], [1, 2]]
     assert batch.targets.tolist() == [[2, PAD], [3, 4], [5, 6]]
 
 
@@ -177,36 +187,21 @@ def test_nothing_to_train_on_is_no_batch(lengths: list[int]) -> None:
     assert order_batches(empty, 10, np.random.default_rng(0)) == []
 
 
-@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=9), max_size=12), st.integers(1, 6), st.integers(1, 5))
-def test_history_batches_hold_the_latest_items_of_each_history(
-    histories: list[list[int]], window: int, size: int
-) -> None:
+@given(st.lists(st.lists(st.integers(0, 9), max_size=9), max_size=12), st.integers(1, 6), st.integers(1, 5))
+def test_last_windows_hold_the_latest_items_of_each_history(histories: list[list[int]], window: int, size: int) -> None:
     answered = {}
-    for numbers, items, positions in history_batches([np.array(h) for h in histories], window, size):
+    times, now = [[10.0 * item for item in history] for history in histories], range(len(histories))
+    for numbers, windows in last_windows(Histories.of(histories, times, now), window, size):
         assert 1 <= len(numbers) <= size
-        for number, row, position in zip(numbers.tolist(), items, positions, strict=True):
-            answered[number] = row[: position[0] + 1].tolist()
-            assert (row[position[0] + 1 :] == PAD).all()
-    assert answered == {number: history[-window:] for number, history in enumerate(histories)}
+        assert windows.now[:, 0].tolist() == numbers.tolist()
+        for number, row, (last,), when in zip(numbers.tolist(), *windows[:3], strict=True):
+            answered[number] = row[: last + 1].tolist()
+            assert (row[last + 1 :] == PAD).all()
+            assert (when[: last + 1] == 10 * row[: last + 1]).all()
+    assert answered == {number: history[-window:] for number, history in enumerate(histories) if history}
 
 
-def test_history_batches_put_equal_lengths_together() -> None:
-    histories = [np.zeros(length, dtype=np.int64) for length in [9, 2, 9, 2, 5, 5]]
-    batches = [items.shape for _, items, _ in history_batches(histories, 50, 2)]
-    assert batches == [(2, 2), (2, 5), (2, 9)]
-
-
-def test_an_empty_history_has_no_position() -> None:
-    ((numbers, items, positions),) = history_batches([np.empty(0, dtype=np.int64)], 5, 4)
-    assert numbers.tolist() == [0]
-    assert items.tolist() == [[PAD]]
-    assert positions.tolist() == [[PAD]]
-    assert list(history_batches([], 5, 4)) == []
-
-
-def test_histories_may_be_stretches_of_one_array() -> None:
-    items, begin, end = np.arange(10, 22, dtype=np.int32), np.array([0, 3, 6]), np.array([2, 9, 6])
-    ((numbers, windows, last),) = stretch_batches(items, begin, end, 4, 8)
-    assert numbers.tolist() == [2, 0, 1]
-    assert windows.tolist() == [[PAD] * 4, [10, 11, PAD, PAD], [15, 16, 17, 18]]
-    assert last.tolist() == [[-1], [1], [3]]
+def test_last_windows_put_equal_lengths_together() -> None:
+    histories = Histories.of([np.zeros(length) for length in [9, 2, 9, 2, 5, 5]])
+    assert [windows.items.shape for _, windows in last_windows(histories, 50, 2)] == [(2, 2), (2, 5), (2, 9)]
+    assert list(last_windows(Histories.of([]), 5, 4)) == []

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,9 @@ from abaca.evaluation.baselines import (
     training_rows,
 )
 from abaca.evaluation.evaluate import evaluate, table
+from abaca.evaluation.ranker import padded
+from abaca.histories import Histories
+from abaca.nn.logits import Answer, Question
 
 Rows = Sequence[Sequence[int]]
 
@@ -31,6 +35,7 @@ class Given(Sequences):
     def __init__(self, rows: Rows, catalogue: int) -> None:
         self.path = Path("given")
         self.items = np.concatenate([np.array(row, dtype=np.int32) for row in rows])
+        self.times = None
         self.offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
         self.train_end = np.maximum(self.offsets[1:] - 2, self.offsets[:-1])
         users = np.arange(len(rows))
@@ -49,12 +54,30 @@ LOG = [[0, 1, 0, 2], [0, 1, 3], [2, 0, 3, 1, 4]]
 
 def answer(baseline: Baseline, history: Sequence[int], n: int = 6) -> tuple[list[int], list[int]]:
     """The rank of each item after a history, and the best n."""
-    catalogue = len(baseline.popularity.counts)
-    ranked = baseline.rank([np.array(history, dtype=np.int32)] * catalogue, np.arange(catalogue), n)
-    assert np.isnan(ranked.repeat_probability).all()
-    assert (ranked.top == ranked.top[0]).all()
-    assert ranked.top.dtype == np.int32
-    return ranked.rank.tolist(), ranked.top[0].tolist()
+    found = asked(baseline, [history] * baseline.catalogue, range(baseline.catalogue), n)
+    assert found.mass.isnan().all()
+    assert found.normaliser.isnan().all()
+    assert (found.items == found.items[0]).all()
+    assert (found.logits.diff(dim=1) <= 0).all()
+    return found.rank.tolist(), found.items[0].tolist()
+
+
+def asked(
+    baseline: Baseline, histories: Rows, targets: Sequence[int], n: int, banned: Rows = (), only: Rows | None = None
+) -> Answer:
+    """Ask about targets after histories."""
+    lists = [
+        padded([np.array(row, dtype=np.int64) for row in rows], baseline.catalogue) for rows in (banned, only or ())
+    ]
+    nothing = torch.empty(len(histories), 0, dtype=torch.int64)
+    question = Question(
+        torch.tensor([*targets], dtype=torch.int64),
+        n,
+        nothing,
+        lists[0] if banned else nothing,
+        lists[1] if only else None,
+    )
+    return baseline.ask(Histories.of(histories), question)
 
 
 def test_training_rows_end_where_training_does() -> None:
@@ -177,22 +200,21 @@ def test_histories_answered_in_blocks_are_the_same(name: str, monkeypatch: pytes
     baseline = BASELINES[name]().fit(trained(LOG, 6))
     histories = [random.integers(6, size=size) for size in random.integers(0, 8, size=20)]
     targets = random.integers(6, size=20)
-    whole = baseline.rank(histories, targets, 3)
+    whole = asked(baseline, histories, targets, 3)
     monkeypatch.setattr(baselines, "_ROWS", 7)
-    blocks = baseline.rank(histories, targets, 3)
-    assert np.array_equal(whole.rank, blocks.rank)
-    assert np.array_equal(whole.top, blocks.top)
-    assert baseline.rank([], np.zeros(0, np.int64), 3).top.shape == (0, 3)
+    blocks = asked(baseline, histories, targets, 3)
+    assert torch.equal(whole.rank, blocks.rank)
+    assert torch.equal(whole.items, blocks.items)
+    assert asked(baseline, [], [], 3).items.shape == (0, 3)
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_edges_of_every_baseline(name: str) -> None:
     baseline = BASELINES[name]().fit(trained(LOG, 6))
     assert baseline.name == name
-    ranked = baseline.rank([np.array([1, 2]), np.zeros(0, int)], np.array([6, 9]), 8)
-    assert ranked.rank.tolist() == [7, 7]  # cold
-    assert (ranked.top[:, 6:] == -1).all()
-    assert np.sort(ranked.top[:, :6], axis=1).tolist() == [[*range(6)]] * 2
+    found = asked(baseline, [[1, 2], []], [-1, -1], 8)
+    assert found.rank.tolist() == [7, 7]  # no target
+    assert found.items.sort(dim=1).values.tolist() == [[*range(6)]] * 2
     untrained = BASELINES[name]().fit(Given([[0, 1], [2, 3]], 6))  # no training row at all
     assert answer(untrained, [])[0] == [6] * 6
 
@@ -238,7 +260,25 @@ def test_rank_and_top_equal_a_plain_sort(name: str, rows: Rows, history: Sequenc
     scores = plain_scores(name, rows, history, 6)
     assert ranks == [sum(other >= score for other in scores) for score in scores]
     best = sorted(range(6), key=lambda x: ([-part for part in scores[x]], x))
-    assert top == (best + [-1] * n)[:n]
+    assert top == best[:n]
+
+
+@given(
+    history=st.lists(item, max_size=9),
+    n=st.integers(1, 6),
+    banned=st.lists(item, unique=True, max_size=5),
+    only=st.none() | st.lists(item, unique=True, min_size=1, max_size=6),
+)
+@pytest.mark.parametrize("name", BASELINES)
+def test_lists_leave_the_order_of_what_is_allowed(
+    name: str, history: Sequence[int], n: int, banned: Sequence[int], only: Sequence[int] | None
+) -> None:
+    baseline = BASELINES[name]().fit(trained(LOG, 6))
+    order = answer(baseline, history)[1]
+    found = asked(baseline, [history], [0], n, [banned], None if only is None else [only])
+    allowed = [x for x in order if x not in banned and (only is None or x in only)][:n]
+    assert found.items[0, : len(allowed)].tolist() == allowed
+    assert found.logits[0].isfinite().tolist() == [place < len(allowed) for place in range(n)]
 
 
 def test_baselines_know_what_they_should_in_one_table() -> None:

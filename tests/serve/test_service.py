@@ -11,7 +11,8 @@ import pytest
 
 import abaca
 from abaca.errors import ModelError, QueryError
-from abaca.recommendation import Policy, Recommendations
+from abaca.policy import Policy
+from abaca.recommendation import Recommendations
 from abaca.recommender import Recommender
 from abaca.serve import service as module
 from abaca.serve.service import Loaded, Service

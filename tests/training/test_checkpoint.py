@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -15,6 +14,8 @@ from safetensors.torch import load_file
 from abaca.data.catalogue import Catalogue
 from abaca.errors import ModelError
 from abaca.evaluation.ranker import ModelRanker
+from abaca.histories import Histories
+from abaca.nn.logits import Question
 from abaca.nn.model import make_model
 from abaca.training import checkpoint
 from abaca.training.checkpoint import (
@@ -46,9 +47,10 @@ def made(encoder: str = "gru4rec", output: str = "softmax+CPR:3", seed: int = 0,
 
 
 def ranks(saved: Saved) -> list[int]:
-    histories = [np.array([1, 2, 1]), np.array([5]), np.array([3, 3, 4, 11])]
-    ranked = ModelRanker(saved.model, 7).rank(histories, np.array([2, 7, 3]), 5)
-    return [*ranked.rank.tolist(), *ranked.top.flatten().tolist(), *ranked.repeat_probability.tolist()]
+    histories = Histories.of([[1, 2, 1], [5], [3, 3, 4, 11]])
+    question = Question(torch.tensor([2, 7, 3]), 5, torch.tensor([[1], [5], [3]]), torch.empty(3, 0, dtype=torch.int64))
+    found = ModelRanker(saved.model, 7).ask(histories, question)
+    return [*found.rank.tolist(), *found.items.flatten().tolist(), *found.mass.tolist()]
 
 
 @pytest.mark.parametrize(

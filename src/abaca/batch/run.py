@@ -16,7 +16,7 @@ from abaca.batch.parts import Parts
 from abaca.data.folder import check_apart
 from abaca.data.histories import Histories, HistorySource
 from abaca.errors import ModelError, QueryError
-from abaca.recommendation import Policy
+from abaca.policy import Policy
 from abaca.recommender import Recommender
 from abaca.training.checkpoint import Saved
 from abaca.types import Id

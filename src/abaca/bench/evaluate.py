@@ -73,8 +73,6 @@ class Recorder(Recalled):
 def rank_test(model: Any, sequences: Sequences, alone: bool = False) -> dict[str, float]:
     """The metrics of the test targets, with everything else that an evaluation finds or alone."""
     ranker = ModelRanker(model, TrainingOptions.window)
-    if alone:
-        return ranker.means(sequences, "test")
     found = evaluate(ranker, sequences, "test")
     return {name: found.mean(name) for name in METRICS}
 

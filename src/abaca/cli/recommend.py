@@ -13,7 +13,7 @@ from abaca.cli import show
 from abaca.cli.columns import Item, Json, OnBadRow, Time, User
 from abaca.data.histories import HistorySource
 from abaca.errors import QueryError
-from abaca.recommendation import Policy
+from abaca.policy import Policy
 from abaca.recommender import Recommender, load
 
 OF_FILES = "A file of histories"

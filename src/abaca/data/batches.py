@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from abaca.histories import Floats, Histories, Ints, Windows
 from abaca.types import PAD
 
-Ints = npt.NDArray[np.int64]
+Arrays = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 SORTED_TOGETHER = 64
 """Windows of about this many batches are sorted by length before they are cut into batches."""
@@ -22,13 +23,12 @@ SORTED_TOGETHER = 64
 class Batch(NamedTuple):
     """Windows of similar length, oldest item first, PAD after their end."""
 
-    items: Ints  # (B, L)
-    positions: Ints  # (B, T) where a prediction is made: the last input it may see; PAD for none
-    targets: Ints  # (B, T) the item that follows; PAD for none
+    windows: Windows[Arrays]
+    targets: Ints  # (B, T) the item that follows each position; PAD for none
 
 
-class Windows(NamedTuple):
-    """Windows as ranges of the flat item array: inputs [start, end − 1), targets [first, end)."""
+class Ranges(NamedTuple):
+    """Windows as ranges of the flat arrays: inputs [start, end − 1), targets [first, end)."""
 
     start: Ints
     first: Ints
@@ -37,11 +37,11 @@ class Windows(NamedTuple):
     def __len__(self) -> int:
         return len(self.start)
 
-    def take(self, index: Ints) -> "Windows":
-        return Windows(self.start[index], self.first[index], self.end[index])
+    def take(self, index: Ints) -> "Ranges":
+        return Ranges(self.start[index], self.first[index], self.end[index])
 
 
-def draw_windows(begin: Ints, end: Ints, targets: int, overlap: int, rng: np.random.Generator) -> Windows:
+def draw_windows(begin: Ints, end: Ints, targets: int, overlap: int, rng: np.random.Generator) -> Ranges:
     """Cut each user's targets `begin + 1 … end − 1` into windows; boundaries are random where there are several."""
     count = np.maximum(end - begin - 1, 0)  # targets per user
     keep = count > 0
@@ -52,10 +52,10 @@ def draw_windows(begin: Ints, end: Ints, targets: int, overlap: int, rng: np.ran
     number = np.arange(len(user)) - np.repeat(np.cumsum(windows) - windows, windows)
     first = begin[user] + 1 + np.where(number > 0, lead[user] + (number - 1) * targets, 0)
     stop = np.minimum(begin[user] + 1 + lead[user] + number * targets, end[user])
-    return Windows(np.maximum(begin[user], first - 1 - overlap), first, stop)
+    return Ranges(np.maximum(begin[user], first - 1 - overlap), first, stop)
 
 
-def order_batches(windows: Windows, batch_targets: int, rng: np.random.Generator) -> list[Ints]:
+def order_batches(windows: Ranges, batch_targets: int, rng: np.random.Generator) -> list[Ints]:
     """Window numbers of each batch: about `batch_targets` targets, similar lengths together, in random order."""
     if not len(windows):
         return []
@@ -70,24 +70,27 @@ def order_batches(windows: Windows, batch_targets: int, rng: np.random.Generator
     return [batches[i] for i in rng.permutation(len(batches))]
 
 
-def make_batch(items: npt.NDArray[np.int32], windows: Windows) -> Batch:
-    """Read windows from the flat item array."""
-    length = windows.end - 1 - windows.start  # inputs per window
-    trained = windows.end - windows.first
-    step = np.arange(length.max())
-    inside = step < length[:, None]
-    inputs = np.where(inside, items[np.where(inside, windows.start[:, None] + step, 0)], PAD)
-    turn = np.arange(trained.max())
-    wanted = turn < trained[:, None]
-    positions = np.where(wanted, (windows.first - 1 - windows.start)[:, None] + turn, PAD)
-    targets = np.where(wanted, items[np.where(wanted, windows.first[:, None] + turn, 0)], PAD)
-    return Batch(inputs.astype(np.int64), positions, targets.astype(np.int64))
+def make_batch(items: npt.NDArray[np.int32], times: Floats | None, windows: Ranges) -> Batch:
+    """Read windows from the flat arrays; the moment of a prediction is the time of its target."""
+    step = np.arange((windows.end - 1 - windows.start).max())
+    inside = step < (windows.end - 1 - windows.start)[:, None]  # (B, L)
+    read = np.where(inside, windows.start[:, None] + step, 0)
+    turn = np.arange((windows.end - windows.first).max())
+    asked = turn < (windows.end - windows.first)[:, None]  # (B, T)
+    positions = np.where(asked, (windows.first - 1 - windows.start)[:, None] + turn, PAD)
+    trained = np.where(asked, windows.first[:, None] + turn, 0)
+    inputs, targets = (
+        np.where(there, items[at], PAD).astype(np.int64) for there, at in ((inside, read), (asked, trained))
+    )
+    moments = (None, None) if times is None else (times[read], times[trained])
+    return Batch(Windows(inputs, positions, *moments), targets)
 
 
 class Epochs(NamedTuple):
     """The batches of any epoch."""
 
     items: npt.NDArray[np.int32]
+    times: Floats | None
     begin: Ints  # first training row of each user
     end: Ints  # one after the last
     targets: int
@@ -99,44 +102,33 @@ class Epochs(NamedTuple):
         """Batches of an epoch, from number `skip` on."""
         windows, order = self._plan(epoch)
         for index in order[skip:]:
-            yield make_batch(self.items, windows.take(index))
+            yield make_batch(self.items, self.times, windows.take(index))
 
     def steps(self, epoch: int) -> int:
         """How many batches an epoch has."""
         return len(self._plan(epoch)[1])
 
-    def _plan(self, epoch: int) -> tuple[Windows, list[Ints]]:
+    def _plan(self, epoch: int) -> tuple[Ranges, list[Ints]]:
         rng = np.random.default_rng([self.seed, epoch])
         windows = draw_windows(self.begin, self.end, self.targets, self.overlap, rng)
         return windows, order_batches(windows, self.batch_targets, rng)
 
 
-def history_batches(
-    histories: list[npt.NDArray[np.int64]], window: int, size: int
-) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """The last `window` items of each history, equal lengths together: numbers (B,), items (B, L), positions (B, 1)."""
-    if not histories:
-        return
-    lengths = np.array([min(len(history), window) for history in histories], dtype=np.int64)
-    end = np.cumsum(lengths)
-    items = np.concatenate([*(history[-window:] for history in histories), [PAD]])  # never empty
-    yield from stretch_batches(items, end - lengths, end, window, size)
+def last_windows(histories: Histories, length: int, size: int) -> Iterator[tuple[Ints, Windows[Arrays]]]:
+    """The last `length` items of each history, at most `size` together, equal lengths together.
 
-
-def stretch_batches(
-    items: npt.NDArray[np.integer], begin: Ints, end: Ints, window: int, size: int
-) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """The same of histories that are stretches of one array: history i is items[begin[i] : end[i]]."""
-    lengths = np.minimum(end - begin, window)
+    Gives the numbers of the histories (B,) and their windows, each with one position: its last. Empty histories are
+    left out.
+    """
+    lengths = np.minimum(histories.lengths, length)
     order = np.argsort(lengths, kind="stable")
+    order = order[np.searchsorted(lengths[order], 1) :]
     for start in range(0, len(order), size):
         numbers = order[start : start + size]
-        longest = max(1, int(lengths[numbers[-1]]))
-        if lengths[numbers[0]] == longest:  # so are all of them
-            rows = np.lib.stride_tricks.sliding_window_view(items, longest)[end[numbers] - longest]
-            yield numbers, rows.astype(np.int64), lengths[numbers, None] - 1
-            continue
-        steps = np.arange(longest)
+        steps = np.arange(lengths[numbers[-1]])
         inside = steps < lengths[numbers, None]  # (B, L)
-        places = np.where(inside, (end - lengths)[numbers, None] + steps, 0)
-        yield numbers, np.where(inside, items[places], PAD).astype(np.int64), lengths[numbers, None] - 1
+        places = np.where(inside, (histories.offsets[numbers + 1] - lengths[numbers])[:, None] + steps, 0)
+        items = np.where(inside, histories.items[places], PAD)
+        times = None if histories.times is None else histories.times[places]
+        now = None if histories.now is None else histories.now[numbers, None]
+        yield numbers, Windows(items, lengths[numbers, None] - 1, times, now)

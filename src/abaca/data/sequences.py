@@ -12,6 +12,7 @@ import pyarrow.parquet
 
 from abaca.data.catalogue import Catalogue
 from abaca.errors import SequencesError
+from abaca.histories import Histories, stretches
 
 __all__ = ["Catalogue", "Sequences", "Targets"]
 
@@ -113,6 +114,11 @@ class Sequences:
     def history(self, user: int, position: int) -> npt.NDArray[np.int32]:
         """The user's items before a position, oldest first, cold ones included."""
         return self._plain_items[self.offsets[user] : position]
+
+    def histories(self, users: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> Histories:
+        """What came before each position, with times where the log has them; `now` is the time at the position."""
+        now = None if self.times is None else np.asarray(self.times[positions])
+        return stretches(self._plain_items, self.offsets[users], positions, self.times, now)
 
     def training(self, user: int) -> npt.NDArray[np.int32]:
         """The items that training may see of a user, oldest first."""

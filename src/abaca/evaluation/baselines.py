@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 
 from abaca.data.sequences import Sequences
-from abaca.evaluation.evaluate import Ranked
-from abaca.evaluation.metrics import Floats, Ints
-from abaca.types import PAD
+from abaca.evaluation.ranker import no_answer
+from abaca.histories import Floats, Histories, Ints
+from abaca.nn.logits import RULE, Answer, Question
 
 _ROWS = 256  # histories answered at once
 _PAIRS = 1 << 22  # pairs of items counted at once: about 200 MB with the sort
@@ -62,6 +62,7 @@ class Baseline(ABC):
 
     name: str
     popularity: PopularityOrder
+    estimated = False
 
     def fit(self, sequences: Sequences) -> Self:
         """Learn from the training rows."""
@@ -70,30 +71,31 @@ class Baseline(ABC):
         self._learn(rows)
         return self
 
-    def rank(self, histories: list[np.ndarray], targets: np.ndarray, n: int) -> Ranked:
-        """Rank targets (T,) after histories of catalogue items; a cold target gets rank V + 1."""
-        answers = [
-            self._rank(histories[start : start + _ROWS], targets[start : start + _ROWS], n)
-            for start in range(0, len(histories), _ROWS)
-        ]
-        ranks = [np.zeros(0, np.int64), *(rank for rank, _ in answers)]
-        tops = [np.zeros((0, n), np.int32), *(top for _, top in answers)]
-        return Ranked(np.concatenate(ranks), np.concatenate(tops), np.full(len(histories), np.nan))
+    @property
+    def catalogue(self) -> int:
+        """V: how many items it ranks."""
+        return len(self.popularity.counts)
 
-    def _rank(self, histories: list[np.ndarray], targets: np.ndarray, n: int) -> tuple[Ints, NDArray[np.int32]]:
-        shortlist = self._shortlist(histories)
-        catalogue = len(self.popularity.counts)
-        known = targets < catalogue
-        rank = ranks_of(shortlist, np.where(known, targets, 0), self.popularity)
-        return np.where(known, rank, catalogue + 1), top_of(shortlist, len(histories), n, self.popularity)
+    def ask(self, histories: Histories, question: Question) -> Answer:
+        """Rank the targets and give the best items; what it scores are no logits, so there are no probabilities."""
+        whole = no_answer(len(histories), question.n, self.catalogue)
+        for start in range(0, len(histories), _ROWS):
+            rows = torch.arange(start, min(start + _ROWS, len(histories)))
+            part, shortlist = question.take(rows), self._shortlist(histories.take(rows.numpy()))
+            targets = part.targets.numpy()
+            rank = ranks_of(shortlist, np.maximum(targets, 0), self.popularity)
+            whole.rank[rows] = torch.from_numpy(np.where(targets >= 0, rank, self.catalogue + 1))
+            best, scores = best_of(shortlist, part, self.popularity)
+            whole.items[rows], whole.logits[rows] = torch.from_numpy(best), torch.from_numpy(scores).float()
+        return whole._replace(partitions=torch.full_like(whole.partitions, RULE))
 
     def _learn(self, rows: TrainingRows) -> None:
         """Learn what else the shortlist needs; most need nothing."""
         return
 
     @abstractmethod
-    def _shortlist(self, histories: list[np.ndarray]) -> Shortlist:
-        """Score the items that come before the popular ones."""
+    def _shortlist(self, histories: Histories) -> Shortlist:
+        """Score the items that come before the popular ones; scores are not negative."""
 
 
 def ranks_of(shortlist: Shortlist, targets: Ints, popularity: PopularityOrder) -> Ints:
@@ -112,28 +114,43 @@ def ranks_of(shortlist: Shortlist, targets: Ints, popularity: PopularityOrder) -
     return 1 + before + np.where(listed, 0, popularity.at_least[targets] - 1 - counted)
 
 
-def top_of(shortlist: Shortlist, count: int, n: int, popularity: PopularityOrder) -> NDArray[np.int32]:
-    """Give the best n items of each of count histories: (count, n), PAD where the catalogue ends."""
-    order = np.lexsort((popularity.place[shortlist.items], -shortlist.scores, shortlist.rows))
-    rows, items = shortlist.rows[order], shortlist.items[order]
-    column = np.arange(len(rows)) - np.searchsorted(rows, rows)  # the place within its history
-    first = column < n
-    top = np.full((count, n), PAD, dtype=np.int32)
-    top[rows[first], column[first]] = items[first]
+def best_of(shortlist: Shortlist, question: Question, popularity: PopularityOrder) -> tuple[Ints, Floats]:
+    """The best n allowed items of each row and their scores: items and scores (T, n), −∞ where nothing is left.
 
-    size = np.bincount(rows[first], minlength=count)
-    short = np.flatnonzero(size < n)  # these hold their whole shortlist; popular items fill them up
-    if len(short):
-        popular = popularity.order[:n]  # enough: a shortlist of s items leaves n − s gaps and takes at most s of these
-        held = top[short]
-        place = np.where(held == PAD, n, popularity.place[held])  # (S, n), n for those that are not among the popular
-        free = np.ones((len(short), n + 1), dtype=bool)
-        np.put_along_axis(free, np.minimum(place, n), False, axis=1)
-        free = free[:, : len(popular)]
-        at = size[short][:, None] + np.cumsum(free, axis=1) - 1
-        row, place = np.nonzero(free & (at < n))
-        top[short[row], at[row, place]] = popular[place]
-    return top
+    An item outside the shortlist scores −1 − its place by popularity.
+    """
+    count, catalogue = len(question.targets), len(popularity.order)
+    n, banned = min(question.n, catalogue), question.banned.numpy()
+    keys = [shortlist.rows * catalogue + shortlist.items]
+    if question.only is None:
+        first = popularity.order[: n + banned.shape[1]]  # enough: a shortlist of s leaves n − s gaps, takes at most s
+        keys.append((np.arange(count)[:, None] * catalogue + first).ravel())
+    else:
+        keys.append(_keys(question.only.numpy(), catalogue))
+    every, at = np.unique(np.concatenate(keys), return_index=True)
+    rows, items = np.divmod(every, catalogue)
+    scores = np.where(
+        at < len(shortlist.rows), np.append(shortlist.scores, 0)[np.minimum(at, len(shortlist.rows))],
+        -1.0 - popularity.place[items],
+    )  # fmt: skip
+    allowed = ~np.isin(every, _keys(banned, catalogue))
+    if question.only is not None:
+        allowed &= np.isin(every, keys[1])
+    rows, items, scores = rows[allowed], items[allowed], scores[allowed]
+    order = np.lexsort((popularity.place[items], -scores, rows))
+    rows = rows[order]
+    column = np.arange(len(rows)) - np.searchsorted(rows, rows)  # the place within its row
+    taken = column < n
+    best, found = np.zeros((count, n), dtype=np.int64), np.full((count, n), -np.inf)
+    best[rows[taken], column[taken]] = items[order][taken]
+    found[rows[taken], column[taken]] = scores[order][taken]
+    return best, found
+
+
+def _keys(items: Ints, catalogue: int) -> Ints:
+    """Row × V + item of lists (T, X), V after their end."""
+    keys = np.arange(len(items))[:, None] * catalogue + items
+    return np.asarray(keys[items < catalogue])
 
 
 class Popularity(Baseline):
@@ -141,7 +158,7 @@ class Popularity(Baseline):
 
     name = "popularity"
 
-    def _shortlist(self, histories: list[np.ndarray]) -> Shortlist:
+    def _shortlist(self, histories: Histories) -> Shortlist:
         return Shortlist(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
@@ -154,17 +171,15 @@ class _Distinct(NamedTuple):
     recency: Floats  # 0 to 1; the latest item of a history has the largest
 
 
-def _distinct(histories: list[np.ndarray]) -> _Distinct:
-    lengths = np.array([len(history) for history in histories], dtype=np.int64)
-    rows = np.repeat(np.arange(len(histories)), lengths)
-    items = np.concatenate([*histories, np.zeros(0, np.int64)]).astype(np.int64)
+def _distinct(histories: Histories) -> _Distinct:
+    rows, items = histories.rows, histories.items
     order = np.lexsort((items, rows))  # stable: the last of a group is the latest
     last = np.ones(len(order), dtype=bool)
     last[:-1] = (np.diff(rows[order]) != 0) | (np.diff(items[order]) != 0)
     counts = np.diff(np.flatnonzero(last), prepend=-1)
     latest = order[last]
-    since_start = latest - (np.cumsum(lengths) - lengths)[rows[latest]]
-    return _Distinct(rows[latest], items[latest], counts, since_start / lengths[rows[latest]])
+    owner = rows[latest]
+    return _Distinct(owner, items[latest], counts, (latest - histories.offsets[owner]) / histories.lengths[owner])
 
 
 class MostRecent(Baseline):
@@ -172,7 +187,7 @@ class MostRecent(Baseline):
 
     name = "most recent"
 
-    def _shortlist(self, histories: list[np.ndarray]) -> Shortlist:
+    def _shortlist(self, histories: Histories) -> Shortlist:
         seen = _distinct(histories)
         return Shortlist(seen.rows, seen.items, seen.recency)
 
@@ -182,7 +197,7 @@ class PersonalFrequency(Baseline):
 
     name = "personal frequency"
 
-    def _shortlist(self, histories: list[np.ndarray]) -> Shortlist:
+    def _shortlist(self, histories: Histories) -> Shortlist:
         seen = _distinct(histories)
         return Shortlist(seen.rows, seen.items, seen.counts + seen.recency)  # recency is below 1
 
@@ -212,7 +227,7 @@ class SequentialRules(Baseline):
 
     def _learn(self, rows: TrainingRows) -> None:
         """Keep the strongest rules of each item as starts (V + 1,), followers and strengths, strongest first."""
-        catalogue = len(self.popularity.counts)
+        catalogue = self.catalogue
         blocks = [self._strongest(*block) for block in self._pair_blocks(rows)]
         sources, followers, strengths = (np.concatenate(column) for column in zip(*blocks, strict=True))
         self.starts = np.searchsorted(sources, np.arange(catalogue + 1))
@@ -221,7 +236,7 @@ class SequentialRules(Baseline):
 
     def _pair_blocks(self, rows: TrainingRows) -> Iterator[tuple[Ints, Floats]]:
         """Give every pair as the key source × V + follower with its weight, some source items at a time."""
-        catalogue = len(self.popularity.counts)
+        catalogue = self.catalogue
         by_source = np.argsort(rows.items, kind="stable")
         pairs = np.concatenate([[0], np.cumsum(self.popularity.counts)])  # (V + 1,) where an item's rows begin
         full = np.arange(0, len(rows.items), max(1, _PAIRS // len(self.weights)))
@@ -237,18 +252,17 @@ class SequentialRules(Baseline):
     def _strongest(self, keys: Ints, weights: Floats) -> tuple[Ints, Ints, Floats]:
         """Add the weights of equal pairs up and keep each source's strongest: sources, followers, strengths."""
         keys, strengths = _summed(keys, weights)
-        sources, followers = np.divmod(keys, len(self.popularity.counts))
+        sources, followers = np.divmod(keys, self.catalogue)
         order = np.lexsort((self.popularity.place[followers], -strengths, sources))
         order = order[np.arange(len(order)) - np.searchsorted(sources, sources) < self.rules]
         return sources[order], followers[order], strengths[order]
 
-    def _shortlist(self, histories: list[np.ndarray]) -> Shortlist:
-        catalogue = len(self.popularity.counts)
-        lengths = np.array([len(history) for history in histories], dtype=np.int64)
+    def _shortlist(self, histories: Histories) -> Shortlist:
+        catalogue, lengths = self.catalogue, histories.lengths
         keys, weights = [np.zeros(0, np.int64)], [np.zeros(0)]
         for distance, weight in enumerate(self.weights, start=1):
             rows = np.flatnonzero(lengths >= distance)
-            sources = np.array([histories[row][-distance] for row in rows], dtype=np.int64)
+            sources = histories.items[histories.offsets[rows + 1] - distance]
             count = self.starts[sources + 1] - self.starts[sources]
             at = np.arange(count.sum()) + np.repeat(self.starts[sources] - (np.cumsum(count) - count), count)
             keys.append(np.repeat(rows, count) * catalogue + self.followers[at])

@@ -7,40 +7,27 @@ training never saw, is a miss: no ranker can name it, its gains are 0, and it is
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from abaca.data.sequences import Sequences, Targets
 from abaca.errors import SequencesError, SpecError
 from abaca.evaluation import metrics
-from abaca.evaluation.membership import in_history, known_items
+from abaca.evaluation.membership import Membership
 from abaca.evaluation.metrics import Bools, Calibration, Estimate, Floats, Ints
-from abaca.types import whole_number
+from abaca.evaluation.ranker import Ranker
+from abaca.histories import Histories
+from abaca.nn.logits import Question
+from abaca.types import PAD, whole_number
 
 Group = Literal["all", "repeat", "new"]
 GROUPS: tuple[Group, ...] = ("all", "repeat", "new")
 CHUNK = 256
 MOST_CELLS = 1 << 31
 """Items of top lists that an evaluation holds at most: ten gigabytes."""
-
-
-class Ranked(NamedTuple):
-    """What a ranker answers for T targets."""
-
-    rank: Ints  # (T,), 1 = first; one plus the number of other items that score higher or equal
-    top: NDArray[np.int32]  # (T, n) best items, −1 where the catalogue ends
-    repeat_probability: Floats  # (T,), predicted probability that the target is in the history; NaN if not known
-
-
-class Ranker(Protocol):
-    """Anything that ranks the catalogue after a history: a model or a baseline."""
-
-    @property
-    def name(self) -> str: ...
-
-    def rank(self, histories: list[np.ndarray], targets: np.ndarray, n: int) -> Ranked: ...
 
 
 @dataclass(frozen=True)
@@ -98,7 +85,7 @@ class Evaluation:
 
     def gains(self, metric: str) -> Floats:
         """Give what each target earns under a metric such as `ndcg@20`; a rank after the last item's earns nothing."""
-        return metrics.earned(self.rank, self.catalogue, metric)
+        return metrics.gains_or_zero(self.rank, self.catalogue, metric)
 
     def mean(self, metric: str, group: Group = "all") -> float:
         """Give a metric's mean over a group without an interval; NaN for an empty group."""
@@ -159,7 +146,7 @@ def evaluate(
     `progress` is called with the number of targets done and their total.
     """
     ks = _cutoffs(cutoffs)
-    split, users, positions = choose(sequences, targets)
+    split, users, positions = targets_of(sequences, targets)
     items = np.asarray(sequences.items[positions], dtype=np.int64)
     catalogue = sequences.catalogue.size
     n = min(ks[-1], catalogue)
@@ -171,11 +158,8 @@ def evaluate(
     parts = []
     for start in range(0, len(order), chunk):
         chosen = order[start : start + chunk]
-        histories = [
-            sequences.history(user, position)
-            for user, position in zip(users[chosen].tolist(), positions[chosen].tolist(), strict=True)
-        ]
-        parts.append(_answer(ranker, histories, items[chosen], catalogue, n))
+        histories = sequences.histories(users[chosen], positions[chosen])
+        parts.append(_rank(ranker, histories, items[chosen], catalogue, n))
         if progress is not None:
             progress(start + len(chosen), len(order))
     back = np.argsort(order)
@@ -194,7 +178,7 @@ def _cutoffs(given: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(set(found)))
 
 
-def choose(sequences: Sequences, targets: str | Targets) -> tuple[str, Ints, Ints]:
+def targets_of(sequences: Sequences, targets: str | Targets) -> tuple[str, Ints, Ints]:
     """Name the split and give its users and positions."""
     splits = {"test": sequences.test, "valid": sequences.valid}
     if not (targets in splits if isinstance(targets, str) else isinstance(targets, Targets)):
@@ -206,7 +190,7 @@ def choose(sequences: Sequences, targets: str | Targets) -> tuple[str, Ints, Int
     return split, np.asarray(found.users, dtype=np.int64), np.asarray(found.positions, dtype=np.int64)
 
 
-class _Answer(NamedTuple):
+class _Ranked(NamedTuple):
     """A chunk's columns, in the order of the fields of an evaluation."""
 
     rank: Ints
@@ -216,19 +200,26 @@ class _Answer(NamedTuple):
     repeat_probability: Floats
 
 
-def _answer(ranker: Ranker, histories: list[np.ndarray], items: Ints, catalogue: int, n: int) -> _Answer:
-    """Ask the ranker about a chunk and look its answer up in the whole histories."""
+def _rank(ranker: Ranker, histories: Histories, items: Ints, catalogue: int, n: int) -> _Ranked:
+    """Rank a chunk of targets, and look targets and lists up in the whole histories."""
     cold = items >= catalogue
-    asked = np.where(cold, 0, items)  # a ranker cannot score a cold item: any other stands in, the answer is not used
-    ranked = ranker.rank(known_items(histories, catalogue), asked, n)
-    shapes = tuple(np.shape(column) for column in ranked)
-    if shapes != ((len(items),), (len(items), n), (len(items),)):
-        raise ValueError(f"{ranker.name}: got an answer of shapes {shapes} for {len(items)} targets and n = {n}")
-    rank = np.where(cold, catalogue + 1, ranked.rank).astype(np.int64)
+    known = histories.known(catalogue)
+    question = Question(
+        targets=torch.from_numpy(np.where(cold, PAD, items)),  # no ranker can score a cold item
+        n=n,
+        mass_of=torch.from_numpy(Membership(known, catalogue).rectangle()),
+        banned=torch.empty(len(items), 0, dtype=torch.int64),
+    )
+    found = ranker.ask(known, question)
+    if found.items.shape != (len(items), n):
+        raise ValueError(f"{ranker.name}: got a list of shape {tuple(found.items.shape)}, expected {(len(items), n)}")
+    rank = np.where(cold, catalogue + 1, found.rank.numpy()).astype(np.int64)
     if rank.min() < 1 or rank.max() > catalogue + 1:
-        raise ValueError(f"{ranker.name}: got ranks {rank.min()} to {rank.max()}, expected 1 to {catalogue}")
-    seen = in_history(histories, np.column_stack([items, ranked.top]))  # (T, 1 + n)
-    return _Answer(rank, seen[:, 0], np.asarray(ranked.top, np.int32), seen[:, 1:], ranked.repeat_probability)
+        raise ValueError(f"{ranker.name}: got ranks {rank.min()} to {rank.max()}, expected 1 to {catalogue + 1}")
+    top = found.items.masked_fill(found.logits == -torch.inf, PAD).numpy().astype(np.int32)
+    whole = Membership(histories, 1 + max(catalogue - 1, int(items.max()), int(histories.items.max(initial=0))))
+    repeat = whole.holds(np.column_stack([items, top]))  # (T, 1 + n)
+    return _Ranked(rank, repeat[:, 0], top, repeat[:, 1:], found.mass.clamp(0, 1).double().numpy())
 
 
 @dataclass(frozen=True)

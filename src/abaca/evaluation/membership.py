@@ -1,45 +1,31 @@
-"""Which items a history holds, for many histories at once."""
+"""Which items histories hold, for many histories at once."""
 
 import numpy as np
 
-from abaca.evaluation.metrics import Bools, Ints
-
-CELLS_PER_ITEM = 96
-"""As many cells of a table can be cleared and read in the time that it takes to sort one item of a history."""
-MOST_HELD = 1 << 25
-"""Cells of that table at most: 32 MB."""
+from abaca.evaluation.metrics import Bools
+from abaca.histories import Histories, Ints
 
 
-def known_items(histories: list[np.ndarray], catalogue: int) -> list[np.ndarray]:
-    """Leave cold items out of histories."""
-    if np.concatenate(histories).max(initial=0) < catalogue:
-        return histories
-    return [np.asarray(history[history < catalogue]) for history in histories]
+class Membership:
+    """The distinct items of each history; items are below `width`."""
 
+    def __init__(self, histories: Histories, width: int) -> None:
+        self.count, self.width = len(histories), width
+        self.keys: Ints = np.sort(histories.rows * width + histories.items)  # row × width + item, each once
+        self.keys = self.keys[np.diff(self.keys, prepend=-1) > 0]
 
-def in_history(histories: list[np.ndarray], items: np.ndarray) -> Bools:
-    """Tell which items (T, m) are in the history of their row; −1 is in none."""
-    base = 1 + max(int(items.max(initial=0)), int(np.concatenate(histories).max(initial=0)))
-    held = holdings(histories, base)
-    if held is not None:
-        return np.asarray(held[np.arange(len(items))[:, None], items] & (items >= 0))
-    known = sorted_keys(histories, base)
-    keys = np.arange(len(items))[:, None] * base + items
-    found = known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] == keys if len(known) else False
-    return np.asarray(found & (items >= 0))
+    def holds(self, items: np.ndarray) -> Bools:
+        """Which items (B, m) are in the history of their row; a negative one is in none."""
+        asked = np.arange(self.count)[:, None] * self.width + items
+        at = np.searchsorted(self.keys, asked)
+        found = np.append(self.keys, -1)[at] == asked
+        return np.asarray(found & (items >= 0) & (items < self.width))
 
-
-def holdings(histories: list[np.ndarray], width: int) -> Bools | None:
-    """Tell which of the items below `width` each history holds (T, width); None where a sort would be cheaper."""
-    lengths = [len(history) for history in histories]
-    if len(histories) * width > min(CELLS_PER_ITEM * sum(lengths), MOST_HELD):
-        return None
-    held = np.zeros((len(histories), width), dtype=bool)
-    held[np.repeat(np.arange(len(histories)), lengths), np.concatenate(histories)] = True
-    return held
-
-
-def sorted_keys(histories: list[np.ndarray], width: int) -> Ints:
-    """Row × width + item of every item, below `width`, of every history, ascending."""
-    rows = np.repeat(np.arange(len(histories)), [len(history) for history in histories])
-    return np.sort(rows * width + np.concatenate(histories))
+    def rectangle(self) -> Ints:
+        """The distinct items of each history, ascending (B, X); `width` after their end."""
+        rows, items = np.divmod(self.keys, self.width)
+        count = np.bincount(rows, minlength=self.count)
+        place = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+        found = np.full((self.count, int(count.max(initial=0))), self.width, dtype=np.int64)
+        found[rows, place] = items
+        return found

@@ -58,7 +58,7 @@ def gains(rank: ArrayLike, metric: str) -> Floats:
     return GAINS[name](ranks, k)
 
 
-def earned(rank: Ints, catalogue: int, metric: str) -> Floats:
+def gains_or_zero(rank: Ints, catalogue: int, metric: str) -> Floats:
     """The same; a rank after the last item's, which is that of a target that cannot be named, earns nothing."""
     return np.where(rank > catalogue, 0.0, gains(rank, metric))
 

@@ -1,126 +1,94 @@
-"""A model as a ranker: histories in, ranks and best items out."""
+"""Rankers: the one question that evaluation, validation and serving ask, and the model that answers it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from abaca.data.batches import Ints, history_batches, stretch_batches
-from abaca.data.sequences import Sequences, Targets
-from abaca.evaluation import metrics
-from abaca.evaluation.evaluate import Ranked, choose
-from abaca.evaluation.membership import holdings, known_items, sorted_keys
-from abaca.histories import Windows
+from abaca.data.batches import last_windows
+from abaca.histories import Histories
 from abaca.nn.logits import Answer, Question, Scores, answer
 from abaca.nn.model import Model
-from abaca.types import PAD
 
 BATCH = 256
 """Histories that go through the encoder together."""
 
-MOST_TOGETHER = 1024
-MOST_FLOATS = 10_000_000
-"""Windows that are ranked together where only ranks are asked for, at most, and what their states may hold: 40 MB."""
 
+class Ranker(Protocol):
+    """Anything that ranks the catalogue after a history: a model or a baseline."""
 
-Search = Callable[[Scores, Question], Answer]
-"""What finds the best items: `answer`, which looks at all of them, or a search index."""
+    @property
+    def name(self) -> str: ...
 
-
-class ModelRanker:
-    """Ranks the catalogue after a history with a trained model that sees the history's last `window` items."""
-
-    def __init__(self, model: Model, window: int, name: str = "model", search: Search = answer) -> None:
-        self.model = model
-        self.window = window
-        self.name = name
-        self.search = search
+    @property
+    def catalogue(self) -> int:
+        """V: how many items it ranks."""
+        ...
 
     @property
     def estimated(self) -> bool:
-        """Whether probabilities are estimates, since not every item is looked at."""
+        """Whether probabilities are estimates, since not every item is scored."""
+        ...
+
+    def ask(self, histories: Histories, question: Question) -> Answer:
+        """Answer a question, a row per history of catalogue items; tensors are on the CPU.
+
+        A ranker without probabilities gives NaN as normaliser and mass. Where a history is empty and nothing can be
+        ranked, the rank is V + 1 and every logit −∞.
+        """
+        ...
+
+
+Search = Callable[[Scores, Question], Answer]
+"""What finds the best items: `answer`, which scores all of them, or a search index."""
+
+
+class ModelRanker:
+    """Ranks the catalogue with a trained model that reads the last `window` items of a history."""
+
+    def __init__(self, model: Model, window: int, name: str = "model", search: Search = answer) -> None:
+        self.model, self.window, self.name, self.search = model, window, name, search
+
+    @property
+    def catalogue(self) -> int:
+        return self.model.catalogue
+
+    @property
+    def estimated(self) -> bool:
         return bool(getattr(self.search, "estimated", False))
 
-    def rank(self, histories: list[np.ndarray], targets: np.ndarray, n: int) -> Ranked:
-        """Rank each target after its history; a history without any item cannot be ranked and misses."""
-        catalogue = self.model.catalogue
-        rank = np.full(len(histories), catalogue + 1, dtype=np.int64)
-        top = np.full((len(histories), n), PAD, dtype=np.int32)
-        probability = np.full(len(histories), np.nan)
-        known = np.flatnonzero([len(history) > 0 for history in histories])
-        for numbers, items, positions in history_batches([histories[i] for i in known], self.window, BATCH):
-            places = known[numbers]
-            question = Question(
-                targets=torch.from_numpy(np.asarray(targets[places], dtype=np.int64)),
-                n=n,
-                mass_of=distinct([histories[place] for place in places], catalogue),
-                banned=torch.empty(len(places), 0, dtype=torch.long),
-            )
-            found = self.ask(items, positions, question)
-            rank[places] = np.where(self._excluded(items, targets[places]), catalogue + 1, found.rank.numpy())
-            best = found.items.masked_fill(found.logits == -torch.inf, PAD)
-            top[places, : best.shape[1]] = best.numpy()
-            probability[places] = found.mass.clamp(0, 1).numpy()
-        return Ranked(rank, top, probability)
-
-    def ranks(self, sequences: Sequences, targets: str | Targets = "test", most: int = 10) -> Ints:
-        """Ranks of the targets of `test`, `valid` or a choice of them as `evaluate` finds them, but only up to `most`.
-
-        Beyond it a rank is V + 1, as that of a target that cannot be named. Metrics at cutoffs up to `most` read no
-        more, and the history need not be scored for most targets.
-        """
-        _, users, positions = choose(sequences, targets)
-        items = np.asarray(sequences.items[positions], dtype=np.int64)
-        rank = np.full(len(items), self.model.catalogue + 1, dtype=np.int64)
-        named = np.flatnonzero(items < self.model.catalogue)
-        self.model.eval()
-        device = self.model.items.weight.device
-        for numbers, windows, last in self._windows(sequences, users[named], positions[named]):
-            places = named[numbers]
-            given = [torch.from_numpy(part).to(device) for part in (windows, last, items[places])]
-            found = self.model.ranks(given[0], given[1], given[2], most).cpu().numpy()
-            rank[places] = np.where(self._excluded(windows, items[places]), self.model.catalogue + 1, found)
-        return rank
-
-    def means(self, sequences: Sequences, targets: str | Targets = "test", cutoff: int = 10) -> dict[str, float]:
-        """The mean of every metric at one cutoff, and nothing else: what validation reads."""
-        ranks, names = self.ranks(sequences, targets, cutoff), [f"{name}@{cutoff}" for name in metrics.GAINS]
-        return {name: float(metrics.earned(ranks, self.model.catalogue, name).mean()) for name in names}
-
-    def _windows(self, sequences: Sequences, users: Ints, positions: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """Batches of what the model sees before positions: numbers, items, last positions.
-
-        Who has no known item is absent.
-        """
-        begin, catalogue = sequences.offsets[users], self.model.catalogue
-        some = np.flatnonzero(begin < positions)
-        width = self.model.items.embedding_dim * (1 + self.model.encoder.layers)  # what is held of a position
-        flat, size = np.asarray(sequences.items), min(MOST_TOGETHER, max(1, MOST_FLOATS // (self.window * width)))
-        for numbers, items, last in stretch_batches(flat, begin[some], positions[some], self.window, size):
-            if items.max() < catalogue:
-                yield some[numbers], items, last
-                continue
-            pairs = zip(users[some[numbers]].tolist(), positions[some[numbers]].tolist(), strict=True)
-            histories = known_items([sequences.history(user, position) for user, position in pairs], catalogue)
-            known = np.flatnonzero([len(history) > 0 for history in histories])
-            for inner, items, last in history_batches([histories[i] for i in known], self.window, size):
-                yield some[numbers][known[inner]], items, last
-
-    def _excluded(self, items: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Which targets nodup never recommends: however small the catalogue, they are missed."""
-        if not self.model.output.spec.nodup:
-            return np.zeros(len(targets), dtype=bool)
-        return np.asarray((items == targets[:, None]).any(axis=1))
-
     @torch.no_grad()
-    def ask(self, items: np.ndarray, positions: np.ndarray, question: Question) -> Answer:
-        """Answer a question about windows (B, L) at their last positions (B, 1); tensors are on the CPU, both ways."""
+    def ask(self, histories: Histories, question: Question) -> Answer:
+        """Answer a question, a row per history."""
         self.model.eval()
-        device = self.model.items.weight.device
-        windows, at = (torch.from_numpy(part).to(device) for part in (items, positions))
-        found = self.search(self.model.scores(Windows(windows, at)), question.to(device))
-        return Answer(*(part.cpu() for part in found))
+        device, whole = self.model.items.weight.device, no_answer(len(histories), question.n, self.catalogue)
+        for numbers, windows in last_windows(histories, self.window, BATCH):
+            rows = torch.from_numpy(numbers)
+            part = question.take(rows)
+            scores = self.model.scores(windows.map(lambda array: torch.from_numpy(array).to(device)))
+            found = Answer(*(column.cpu() for column in self.search(scores, part.to(device))))
+            for column, made in zip(whole, found, strict=True):
+                best = slice(min(column.shape[-1], made.shape[-1]))  # an index may find fewer or more than n
+                column[(rows, best) if column.dim() > 1 else rows] = made[:, best] if made.dim() > 1 else made
+            if self.model.output.spec.nodup:  # an excluded target is missed, however small the catalogue
+                excluded = (torch.from_numpy(windows.items) == part.targets[:, None]).any(dim=1)
+                whole.rank[rows[excluded]] = self.catalogue + 1
+        return whole
+
+
+def no_answer(rows: int, n: int, catalogue: int) -> Answer:
+    """The answer where nothing can be ranked."""
+    shape = rows, min(n, catalogue)
+    return Answer(
+        rank=torch.full((rows,), catalogue + 1),
+        items=torch.zeros(shape, dtype=torch.int64),
+        logits=torch.full(shape, -torch.inf),
+        partitions=torch.zeros(shape, dtype=torch.int8),
+        normaliser=torch.full((rows,), torch.nan),
+        mass=torch.full((rows,), torch.nan),
+    )
 
 
 def padded(lists: list[np.ndarray], fill: int) -> Tensor:
@@ -129,20 +97,4 @@ def padded(lists: list[np.ndarray], fill: int) -> Tensor:
     rectangle = np.full((len(lists), width), fill, dtype=np.int64)
     for row, entry in enumerate(lists):
         rectangle[row, : len(entry)] = entry
-    return torch.from_numpy(rectangle)
-
-
-def distinct(histories: list[np.ndarray], catalogue: int) -> Tensor:
-    """The items of each history, ascending, each once, as one rectangle (B, X); V after their end."""
-    held = holdings(histories, catalogue)
-    if held is not None:
-        keys = np.flatnonzero(held)  # of one dimension: ten times as fast as of two
-    else:
-        keys = sorted_keys(histories, catalogue)
-        keys = keys[np.diff(keys, prepend=-1) > 0]
-    rows, items = np.divmod(keys, catalogue)
-    count = np.bincount(rows, minlength=len(histories))
-    place = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
-    rectangle = np.full((len(histories), int(count.max())), catalogue, dtype=np.int64)
-    rectangle[rows, place] = items
     return torch.from_numpy(rectangle)

@@ -6,7 +6,7 @@ normaliser read the same tiles of final logits, so they cannot disagree. A tile 
 never in memory.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import torch
@@ -16,6 +16,9 @@ from abaca.nn import fast, gpu
 
 COPY = -1
 """Partition of an item that the history overrides. 0 is the base, i ≥ 1 the i-th level from the smallest k."""
+
+RULE = -2
+"""Partition of an item that a baseline ranked."""
 
 TILE_ELEMENTS = 1 << 22
 """How many logits a tile holds at most: 16 MB of float32."""
@@ -206,8 +209,15 @@ class Question(NamedTuple):
 
     def to(self, device: torch.device) -> "Question":
         """The same question on another device."""
-        targets, mass_of, banned = (part.to(device) for part in (self.targets, self.mass_of, self.banned))
-        return Question(targets, self.n, mass_of, banned, None if self.only is None else self.only.to(device))
+        return self._map(lambda part: part.to(device))
+
+    def take(self, rows: Tensor) -> "Question":
+        """The question about some rows only."""
+        return self._map(lambda part: part[rows])
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "Question":
+        targets, mass_of, banned = (change(part) for part in (self.targets, self.mass_of, self.banned))
+        return Question(targets, self.n, mass_of, banned, None if self.only is None else change(self.only))
 
 
 @torch.no_grad()

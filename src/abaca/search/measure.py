@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from abaca.data.batches import history_batches
+from abaca.data.batches import last_windows
 from abaca.evaluation.ranker import BATCH, ModelRanker
-from abaca.histories import Windows
+from abaca.histories import Histories
 from abaca.nn.logits import Answer, Logits, Overrides, Question, answer
 from abaca.search.answer import BEST, IndexSearch
 from abaca.search.index import Index
@@ -44,8 +44,8 @@ def own_histories(ranker: ModelRanker, count: int, seed: int) -> list[np.ndarray
 def asked(ranker: ModelRanker, histories: list[np.ndarray], size: int = BATCH) -> Iterator[tuple[Logits, Any]]:
     """The logits after histories, a batch at a time, and the histories' numbers."""
     ranker.model.eval()
-    for numbers, items, positions in history_batches(histories, ranker.window, size):
-        scores = ranker.model.scores(Windows(torch.from_numpy(items), torch.from_numpy(positions)))
+    for numbers, windows in last_windows(Histories.of(histories), ranker.window, size):
+        scores = ranker.model.scores(windows.map(torch.from_numpy))
         assert isinstance(scores, Logits), "other scores are served by exact search only"
         yield scores, numbers
 

@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from abaca.recommendation import Policy, Recommendations
+from abaca.policy import Policy
+from abaca.recommendation import Recommendations
 from abaca.types import Id
 
 MOST_N = 1000

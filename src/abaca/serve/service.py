@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from abaca.errors import ModelError, QueryError
 from abaca.memory import give_back
-from abaca.recommendation import Policy, Recommendations
+from abaca.policy import Policy
+from abaca.recommendation import Recommendations
 from abaca.recommender import Recommender, load
 from abaca.serve.batching import Batcher
 from abaca.serve.finding import Finder

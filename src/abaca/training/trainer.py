@@ -15,8 +15,8 @@ from torch import Tensor
 from abaca.data.batches import Batch, Epochs
 from abaca.data.sequences import Sequences
 from abaca.errors import SequencesError, TrainingError
+from abaca.evaluation.evaluate import evaluate
 from abaca.evaluation.ranker import ModelRanker
-from abaca.histories import Windows
 from abaca.nn.model import Model
 from abaca.options import TrainingOptions
 from abaca.training.checkpoint import load_state, save_state
@@ -62,6 +62,7 @@ class Trainer:
         end = sequences.offsets[1:] if everything else sequences.train_end
         self.epochs = Epochs(
             sequences.items,
+            sequences.times,
             np.asarray(sequences.offsets[:-1]),
             np.asarray(end),
             options.targets,
@@ -138,8 +139,8 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.options.lr * self._rate()
         self.optimizer.zero_grad()  # before the loss makes new gradients
-        items, positions, targets = (torch.from_numpy(part).to(self.device) for part in batch)
-        loss = self.model.loss(Windows(items, positions), targets)
+        windows = batch.windows.map(lambda part: torch.from_numpy(part).to(self.device))
+        loss = self.model.loss(windows, torch.from_numpy(batch.targets).to(self.device))
         if not math.isfinite(loss.item()):
             raise TrainingError(
                 f"the loss is {loss.item()} in epoch {self.progress['epoch'] + 1}, step {self.progress['step'] + 1}: "
@@ -194,11 +195,11 @@ class Trainer:
 
     def validate(self) -> dict[str, float]:
         """The metrics of the validation targets under the weights that are kept."""
-        ranker, cutoff = ModelRanker(self.model, self.options.window), int(self.options.metric.split("@")[1])
+        cutoff = int(self.options.metric.split("@")[1])
         with swapped(self.weights, self.average):
-            found = ranker.means(self.sequences, "valid", cutoff)
+            found = evaluate(ModelRanker(self.model, self.options.window), self.sequences, "valid", (cutoff,))
         self.model.train()
-        return found
+        return {name: found.mean(name) for name in found.metric_names}
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that the rest of the run depends on."""
