@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import abaca
-from abaca.nn.encoders import ENCODERS
+from abaca.nn.encoders.gru4rec import GRU4RecOptions
+from abaca.nn.encoders.sasrec import SASRecOptions
 from abaca.options import training_defaults
 
 ROOT = Path(__file__).parent.parent
@@ -132,15 +133,14 @@ def written(value: Any) -> str:
 @pytest.mark.parametrize(
     ("heading", "kind"),
     [
-        ("Encoder: SASRec", "sasrec"),
-        ("Encoder: GRU4Rec", "gru4rec"),
+        ("Encoder: SASRec", SASRecOptions),
+        ("Encoder: GRU4Rec", GRU4RecOptions),
         ("Preparing a log", abaca.PrepareOptions),
         ("Recommending", abaca.Policy),
     ],
 )
 def test_the_page_of_options_has_those_of_the_code(heading: str, kind: Any) -> None:
-    options: Any = ENCODERS[kind][1] if isinstance(kind, str) else kind
-    defaults = {field.name: written(field.default) for field in fields(options)}
+    defaults = {field.name: written(field.default) for field in fields(kind)}
     defaults |= {"valid_from": "80%", "test_from": "90%"} if "valid_from" in defaults else {}
     assert table(heading) == defaults
 
