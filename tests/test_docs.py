@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,17 @@ def test_the_site_builds_strictly_and_asks_nobody_for_files(tmp_path: Path) -> N
     for page in pages:
         outside = re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=\"https?:[^>]*>", page.read_text(encoding="utf-8"))
         assert not outside, page.name
+
+
+def test_every_file_names_the_same_version() -> None:
+    citation = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    newest = re.search(
+        r"^## (\S+) \(\d{4}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert citation is not None
+    assert newest is not None
+    assert {project, citation[1], newest[1]} == {abaca.__version__}
 
 
 def table(heading: str) -> dict[str, str]:
