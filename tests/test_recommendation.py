@@ -126,9 +126,9 @@ def test_reasons_under_copying() -> None:
     assert (by_id["id 3"].times, by_id["id 3"].ago) == (2, 2)
     assert (by_id["id 5"].times, by_id["id 5"].ago) == (1, 3)
     assert (by_id["id 9"].times, by_id["id 9"].ago) == (1, 1)
-    assert by_id["id 3"].reason == "repeat · copy: 2 times in the history, last 2 items ago"
-    assert by_id["id 5"].reason == "repeat · copy: once in the history, last 3 items ago"
-    assert by_id["id 9"].reason == "repeat · copy: once in the history, the latest item"
+    assert by_id["id 3"].reason == "repeat · copy: seen 2 times, last seen 2 items ago"
+    assert by_id["id 5"].reason == "repeat · copy: seen once, 3 items ago"
+    assert by_id["id 9"].reason == "repeat · copy: seen once, the latest item"
     others = [item for item in answer if not item.repeat]
     assert all((item.times, item.ago) == (0, None) for item in others)
     assert all(item.reason == f"new · {item.partition}" for item in others)
@@ -147,11 +147,11 @@ def test_reasons_tell_reranked_items_from_explored_ones() -> None:
     assert {item.partition for item in answer} == {"copy", "rerank", "explore"}
 
 
-def test_without_copying_a_repeat_is_explored() -> None:
+def test_without_copying_a_repeat_is_never_called_explored() -> None:
     answer = ask(HISTORY, "softmax", n=ITEMS)
     assert {item.partition for item in answer} == {"explore"}
     assert {item.id for item in answer if item.repeat} == set(HISTORY)
-    assert next(item for item in answer if item.id == "id 9").reason.startswith("repeat · explore: once")
+    assert next(item for item in answer if item.id == "id 9").reason == "repeat: seen once, the latest item"
 
 
 def test_nodup_never_names_what_the_window_holds() -> None:
@@ -286,7 +286,7 @@ def test_a_text_is_not_a_history() -> None:
 
 def test_a_recommendation_reads_well() -> None:
     latest = Recommendation("a", "A", 0.5, True, "copy", 1, 1)
-    assert latest.reason == "repeat · copy: once in the history, the latest item"
+    assert latest.reason == "repeat · copy: seen once, the latest item"
     found = Recommendations((latest,), (), 0.5)
     assert (len(found), list(found), found.ids) == (1, [latest], ["a"])
 

@@ -51,9 +51,10 @@ class Recommendation:
             return "new · popular: no item of the history is known"
         if not self.repeat:
             return f"new · {self.partition}"
-        seen = "once" if self.times == 1 else f"{self.times} times"
-        last = "the latest item" if self.ago == 1 else f"last {self.ago} items ago"
-        return f"repeat · {self.partition}: {seen} in the history, {last}"
+        scored_by = "" if self.partition == "explore" else f" · {self.partition}"
+        seen, last = ("once", "") if self.times == 1 else (f"{self.times} times", "last seen ")
+        when = "the latest item" if self.ago == 1 else f"{last}{self.ago} items ago"
+        return f"repeat{scored_by}: seen {seen}, {when}"
 
 
 @dataclass(frozen=True)

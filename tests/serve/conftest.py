@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from abaca.serve.app import ServerOptions, make_app
 from abaca.serve.events import Store
-from abaca.serve.meters import Meters
+from abaca.serve.metrics import Metrics
 from abaca.serve.service import Service
 
 from .databases import Cluster, pg_bin
@@ -44,8 +44,8 @@ def client(shop: Shop) -> Iterator[TestClient]:
 def make_client(
     models: list[Path], store: Store | None = None, examples: Sequence[dict[str, Any]] = (), **options: Any
 ) -> TestClient:
-    meters = Meters()
-    app = make_app(Service(models, observe=meters.batch), meters, store, examples, ServerOptions(**options))
+    metrics = Metrics()
+    app = make_app(Service(models, observe=metrics.batch), metrics, store, examples, ServerOptions(**options))
     return TestClient(app, raise_server_exceptions=False)
 
 

@@ -1,4 +1,4 @@
-"""The HTTP face: what it answers, what it refuses and how."""
+"""The HTTP interface: what it answers, what it refuses and how."""
 
 import json
 import logging
@@ -63,9 +63,9 @@ def test_many_histories_policies_and_the_other_model(client: TestClient, shop: S
 
 
 def test_numbers_are_those_of_json(client: TestClient) -> None:
-    """3.0 is 3, and a number has no largest one; but text is not a number."""
-    answer = client.post("/recommend", json={"history": [1.0, 2, 10**30, "3"], "n": 2.0}).json()["answers"][0]
-    assert answer["unknown"] == [10**30, "3"]
+    """3.0 is 3, and numbers have no upper bound."""
+    answer = client.post("/recommend", json={"history": [1.0, 2, 10**30], "n": 2.0}).json()["answers"][0]
+    assert answer["unknown"] == [10**30]
     assert len(answer["items"]) == 2
 
 
@@ -104,6 +104,8 @@ def test_a_body_that_does_not_fit_is_refused_with_a_hint(client: TestClient, bod
         (b"\xff\xfe", 400),
         (b"[" * 100_000, 400),
         (b'{"history": [1], "max_repeat_share": NaN}', 422),
+        (b'{"history": [NaN]}', 422),
+        (b'{"histories": [[1], [-Infinity]]}', 422),
         (b'{"history": [1], "max_repeat_share": Infinity}', 422),
         (b'{"history": [' + b"9" * 5000 + b"]}", 400),
         (rb'{"history": ["\ud800"]}', 422),
@@ -150,6 +152,10 @@ def test_items_are_found(client: TestClient) -> None:
     assert all(item["title"] == title(item["id"]) for item in found)
     assert client.get("/items", params={"q": "7"}).json()["items"][0]["id"] == 7
     assert len(client.get("/items", params={"n": 100}).json()["items"]) == ITEMS
+    assert client.get("/items", params={"id": ["7", "900", "4"]}).json()["items"] == [
+        {"id": id, "title": title(id)} for id in (7, 4)
+    ]
+    problem(client.get("/items", params={"id": ["7"] * 101}), 422, "at most 100")
 
 
 def test_health_model_and_metrics(serve: Serve) -> None:
@@ -181,7 +187,7 @@ def test_the_token_opens_everything_but_the_page_and_health(serve: Serve) -> Non
     client = serve(token=TOKEN)
     for path in ("/", "/docs", "/openapi.json", "/static/page.css", "/health", "/ready"):
         assert client.get(path).status_code == 200
-    closed = ["/model", "/items", "/examples", "/metrics", "/users/7/history", "/users/7/recommendations"]
+    closed = ["/model", "/items", "/examples", "/metrics", "/users", "/users/7/history", "/users/7/recommendations"]
     for path in closed:
         refused = client.get(path)
         problem(refused, 401, "Authorization: Bearer")
@@ -237,7 +243,7 @@ def test_a_body_over_the_limit_is_refused_whatever_its_header_says(serve: Serve)
 
 def test_an_answer_that_takes_too_long_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     client = serve(seconds=0.1)
-    service = client.app.state.face.service  # type: ignore[attr-defined]
+    service = client.app.state.api.service  # type: ignore[attr-defined]
     answer = service.batcher.work
     monkeypatch.setattr(service.batcher, "work", lambda asked: (time.sleep(0.5), answer(asked))[1])
     late = client.post("/recommend", json={"history": [1]})
@@ -250,22 +256,22 @@ def test_an_answer_that_takes_too_long_is_given_up(serve: Serve, monkeypatch: py
 
 def test_too_much_at_once_is_refused(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     client = serve()
-    batcher = client.app.state.face.service.batcher  # type: ignore[attr-defined]
+    batcher = client.app.state.api.service.batcher  # type: ignore[attr-defined]
     monkeypatch.setattr(batcher, "room", -1)
     batcher._waiting.append((None, None))
     refused = client.post("/recommend", json={"history": [1]})
     batcher._waiting.clear()
-    problem(refused, 503, "wait already")
+    problem(refused, 503, "in the queue")
 
 
 def test_a_mistake_of_ours_is_one_message_and_a_line_in_the_log(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = serve()
-    service = client.app.state.face.service  # type: ignore[attr-defined]
+    service = client.app.state.api.service  # type: ignore[attr-defined]
     monkeypatch.setattr(service.batcher, "work", lambda asked: 1 / 0)
     answer = client.post("/recommend", json={"history": [1]})
-    problem(answer, 500, "a mistake of the server's")
+    problem(answer, 500, "the server failed to answer")
     assert "ZeroDivisionError" not in answer.text
     assert answer.headers["x-request-id"] in answer.json()["hint"]
     assert any(record.exc_info and answer.headers["x-request-id"] in record.getMessage() for record in caplog.records)
@@ -323,6 +329,7 @@ def test_without_a_store_nothing_is_remembered(client: TestClient) -> None:
     body = {"events": [{"user": 1, "item": 2}]}
     problem(client.post("/events", json=body), 404, "--store")
     problem(client.get("/users/1/recommendations"), 404, "--store")
+    problem(client.get("/users"), 404, "--store")
 
 
 def test_an_answer_may_be_long_but_not_endless(client: TestClient) -> None:

@@ -90,7 +90,7 @@ def test_too_much_is_refused_at_once_and_a_closed_one_finishes_what_waits() -> N
         await begun(work)
         running.append(asyncio.create_task(batcher.submit([2, 3])))
         await asyncio.sleep(0)
-        with pytest.raises(BusyError, match="2 histories or events wait"):
+        with pytest.raises(BusyError, match="2 histories or events are in the queue"):
             await batcher.submit([4])
         closing = asyncio.create_task(asyncio.to_thread(batcher.close))
         while not batcher._closed:

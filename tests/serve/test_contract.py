@@ -38,6 +38,7 @@ OPERATIONS = [
     ("POST", "/model/reload"),
     ("GET", "/examples"),
     ("POST", "/events"),
+    ("GET", "/users"),
     ("GET", "/users/{user}/recommendations"),
     ("GET", "/users/{user}/history"),
     ("DELETE", "/users/{user}"),

@@ -1,4 +1,4 @@
-"""The page in a real browser: build a history, see it answered, switch, compare, hit an error."""
+"""The page in a real browser: a history is built, answered, shared, compared, refused."""
 
 import shutil
 from collections.abc import Iterator
@@ -98,7 +98,7 @@ def test_a_history_is_built_with_the_keyboard_and_answered_by_both_models(page: 
     assert first.repeat_probability is not None
     expect(page.locator(".share b").first).to_have_text(f"{first.repeat_probability * 100:.1f} %")
     classes = [page.locator(".model").first.locator("li").nth(place).get_attribute("class") for place in range(10)]
-    assert classes == [item.partition for item in first]
+    assert classes == ["repeat" if item.repeat else item.partition for item in first]
     page.press("#search", "Backspace")
     expect(page.locator("#history li")).to_have_count(2)
 
@@ -157,15 +157,94 @@ def test_an_example_user_and_a_remembered_one_are_loaded(page: Page, live: Live)
     expect(page.locator(".note").first).to_contain_text("Not known to cpr: 900")
     page.fill("#user", "nobody")
     page.press("#user", "Enter")
-    expect(page.get_by_role("alert")).to_contain_text("remembers nothing of user nobody")
+    expect(page.get_by_role("alert")).to_contain_text("No events of user nobody are stored")
 
 
-def test_an_error_is_shown_with_its_hint_and_goes_away(page: Page) -> None:
+def test_stored_users_are_found_and_chosen_with_the_keyboard(page: Page, live: Live) -> None:
+    events = [{"user": f"shopper {number:02}", "item": number % 30, "time": 1} for number in range(15)]
+    live.client.post("/events", json={"events": events}, headers={"authorization": f"Bearer {TOKEN}"})
+    page.fill("#user", "SHOPPER")
+    expect(page.locator("#users li")).to_have_count(13)  # a page of twelve, and the row for more
+    page.press("#user", "ArrowUp")
+    page.press("#user", "Enter")
+    expect(page.locator("#users li")).to_have_count(15)
+    page.press("#user", "ArrowDown")
+    page.press("#user", "Enter")
+    expect(page.locator("#history li")).to_have_text([f"{title(13)}×"])
+
+
+def test_an_item_of_the_history_is_called_a_repeat_whatever_scored_it(page: Page, live: Live) -> None:
+    page.goto(f"{live.url}#history=[4,5,4,6]")
+    page.get_by_text("Only repeats").click()
+    expect(page.locator(".model").nth(1).locator("li")).to_have_count(3)
+    words = {which: page.locator(".model").nth(which).locator(".why").all_inner_texts() for which in (0, 1)}
+    assert "repeat, copied · seen 2 times, last seen 2 items ago" in words[0]
+    assert "repeat · seen 2 times, last seen 2 items ago" in words[1]
+    assert "repeat · seen once, the latest item" in words[1]
+    assert not any("explored" in text for text in words[0] + words[1])
+
+
+def test_a_link_shows_the_same_answer_to_another_person(page: Page, browser: Browser, live: Live, shop: Shop) -> None:
+    for name in ("Green thing 4", "Blue thing 5"):
+        add(page, name)
+    page.get_by_text("Only new").click()
+    page.fill("#n", "4")
+    page.select_option("#model", "softmax")
+    expect(page.locator(".model")).to_have_count(1)
+    expect(page.locator(".model li")).to_have_count(4)
+    expected = answered([4, 5], shop.softmax, repeats="exclude")[:4]
+    assert titles(page) == expected
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("#copy")
+    expect(page.locator("#copy")).to_have_text("Link copied")
+    other = browser.new_page()
+    other.goto(page.evaluate("navigator.clipboard.readText()"))
+    other.fill("#token", TOKEN)
+    other.press("#token", "Enter")
+    expect(other.locator("#history li")).to_have_text(["Green thing 4×", "Blue thing 5×"])
+    assert titles(other) == expected
+    expect(other.locator("#n")).to_have_value("4")
+    other.goto(f'{live.url}#history=[7,"900"]')  # another link in the same tab
+    expect(other.locator("#history li")).to_have_text(["Green thing 7×", "900×"])
+    expect(other.locator(".model")).to_have_count(2)
+    other.goto(f"{live.url}#history=[7")
+    expect(other.get_by_role("alert")).to_contain_text("cannot be read")
+    other.goto(f"{live.url}#history=[7]&model=gone")
+    expect(other.get_by_role("alert")).to_contain_text("No model named gone")
+    other.goto(f"{live.url}#history=[null]")
+    expect(other.get_by_role("alert")).to_contain_text("an id is a whole number, or text")
+    other.close()
+
+
+def test_the_slash_key_reaches_the_search_from_everywhere_but_text(page: Page) -> None:
+    for place in ("[name=repeats]:checked", "#examples", "#n", "#model", ".model li button", "summary"):
+        page.locator(place).first.focus()
+        page.keyboard.press("/")
+        expect(page.locator("#search")).to_be_focused()
+        expect(page.locator("#search")).to_have_value("")
+    page.locator("#user").focus()
+    page.keyboard.press("/")
+    expect(page.locator("#user")).to_have_value("/")
+
+
+def test_the_numbers_of_a_model_are_one_click_away_and_stay(page: Page, shop: Shop) -> None:
+    saved = abaca.load(shop.cpr).saved
+    assert saved is not None
+    numbers = page.locator(".model").first.locator("dl")
+    expect(numbers).to_be_hidden()
+    page.locator("summary").first.click()
+    expect(page.locator("summary").first).to_have_text("gru4rec · softmax+CPR:5")
+    expect(numbers).to_contain_text(f"ndcg@10 {saved.training['best']:.4f}")
+    expect(numbers).to_contain_text(f"{saved.training['records'][-1]['targets']} targets per epoch, 2 epochs")
+    expect(numbers).to_contain_text("leave-one-out")
+    add(page, "Red thing 3")
+    expect(page.locator(".share")).to_have_count(2)
+    expect(numbers).to_be_visible()
+
+
+def test_an_error_is_shown_with_its_hint_and_goes_away(page: Page, live: Live) -> None:
     """A history longer than the server takes is refused by the server and shown to the person."""
-    page.evaluate(
-        "sessionStorage.setItem('abaca.history', JSON.stringify(Array(1200).fill({id: 1, title: 'Green thing 1'})))"
-    )
-    page.reload()
+    page.goto(f"{live.url}#history={[1] * 1200}")
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text("the body has more than 2,097 bytes")
     expect(alert).to_contain_text("send fewer")
@@ -177,10 +256,10 @@ def test_an_error_is_shown_with_its_hint_and_goes_away(page: Page) -> None:
 def test_who_has_no_token_is_asked_for_it(page: Page) -> None:
     page.evaluate("sessionStorage.clear()")
     page.reload()
-    expect(page.get_by_role("alert")).to_contain_text("asks for a token")
+    expect(page.get_by_role("alert")).to_contain_text("needs a token")
     page.fill("#token", "wrong")
     page.press("#token", "Enter")
-    expect(page.get_by_role("alert")).to_contain_text("asks for a token")
+    expect(page.get_by_role("alert")).to_contain_text("needs a token")
     page.fill("#token", TOKEN)
     page.press("#token", "Enter")
     expect(page.locator(".model li").first).to_be_visible()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import abaca
 from abaca.errors import ModelError, QueryError
@@ -121,6 +122,17 @@ def test_a_broken_version_is_refused_and_all_old_ones_stay(shop: Shop, tmp_path:
     service.close()
 
 
+def test_a_model_without_finite_numbers_is_refused(shop: Shop, tmp_path: Path) -> None:
+    broken = abaca.load(shop.softmax)
+    assert broken.saved is not None
+    with torch.no_grad():
+        for weight in broken.saved.model.parameters():
+            weight.fill_(torch.nan)
+    broken.save(tmp_path / "model")
+    with pytest.raises(ModelError, match="no numbers; train it again"):
+        Service([tmp_path / "model"])
+
+
 def test_a_model_replaced_while_it_is_read_is_read_again(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,4 +189,5 @@ def test_facts_say_what_was_trained_on_what(service: Service, shop: Shop) -> Non
     assert facts["parameters"] == sum(tensor.numel() for tensor in saved.model.state_dict().values())
     assert facts["trained"]["data"] == saved.training["fingerprint"]
     assert facts["trained"]["validation"]["best"] == saved.training["best"]
+    assert facts["trained"]["targets"] == saved.training["records"][-1]["targets"] > 0
     assert facts["trained"]["options"]["dim"] == 8

@@ -38,7 +38,7 @@ def test_every_command_of_the_page_is_answered(tmp_path: Path) -> None:
         done = subprocess.run([*words, "--fail-with-body"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{line}\n{done.stdout}"
     server.end()
-    assert len(lines) == 11
+    assert len(lines) == 13
     (first,) = json.loads(blocks("json")[0])["answers"]
     assert set(first) == set(schemas.Answer.model_fields)
     assert set(first["items"][0]) == set(schemas.Recommended.model_fields)

@@ -9,7 +9,7 @@ import pytest
 
 import abaca
 from abaca.errors import BusyError, StoreError
-from abaca.serve import postgres, sqlite
+from abaca.serve import app, postgres, sqlite
 from abaca.serve.events import Event, Store
 from abaca.serve.store import open_store
 
@@ -70,6 +70,18 @@ def test_a_user_can_be_forgotten(store: Store) -> None:
     assert store.forget("u") == 0
     assert store.history("u", 9) == []
     assert store.history("other", 9) == ["c"]
+
+
+def test_users_are_read_in_pages_each_once(store: Store) -> None:
+    names = [f"user {number:02}" for number in range(7)]
+    store.add([[event(f"{name} {time}", time, user=name) for name in reversed(names) for time in range(3)]])
+    assert store.users("", 100) == names
+    assert store.users("", 3) == names[:3]
+    assert store.users(names[2], 3) == names[3:6]
+    assert store.users(names[5], 3) == names[6:]
+    assert store.users(names[6], 3) == []
+    store.forget(names[3])
+    assert store.users(names[2], 2) == [names[4], names[5]]
 
 
 def test_any_text_comes_back_as_it_was(store: Store) -> None:
@@ -134,7 +146,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is not a database, but long enough to be one" * 50)
     with pytest.raises(StoreError, match="cannot be opened as a store"):
         open_store(str(tmp_path / "text"))
-    with pytest.raises(StoreError, match="would forget everything"):
+    with pytest.raises(StoreError, match="would lose everything"):
         open_store(":memory:")
     with pytest.raises(StoreError, match="--store cannot be 'mysql://…'"):
         open_store("mysql://host/name")
@@ -154,11 +166,11 @@ def test_a_file_that_another_server_is_just_making_is_waited_for(monkeypatch: py
                 raise sqlite3.OperationalError("database is locked")
 
     connection = Locked()
-    sqlite.log_ahead(connection)  # type: ignore[arg-type]
+    sqlite.use_write_ahead_log(connection)  # type: ignore[arg-type]
     assert connection.times == 0
     monkeypatch.setattr(sqlite, "SECONDS", 0.0)
     with pytest.raises(sqlite3.OperationalError):
-        sqlite.log_ahead(Locked())  # type: ignore[arg-type]
+        sqlite.use_write_ahead_log(Locked())  # type: ignore[arg-type]
 
 
 def test_sqlite_syncs_every_commit(tmp_path: Path) -> None:
@@ -206,6 +218,39 @@ def test_recommendations_follow_the_remembered_history(serve: Serve, store: Stor
     assert client.request("DELETE", "/users/7").json() == {"deleted": 4}
     assert client.get("/users/7/history").json()["items"] == []
     assert 'abaca_events_total{result="duplicate"} 1.0' in client.get("/metrics").text
+
+
+def test_users_are_found_by_a_part_of_their_id(
+    serve: Serve, store: Store, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["100%", "Anna", "anna/1", "bert", "joanna", "zoe"]
+    store.add([[event(f"{name} {time}", time, user=name) for name in names for time in range(2)]])
+    client = serve([shop.cpr], store=store)
+
+    def find(**query: str | int) -> tuple[list[str], str | None]:
+        page = client.get("/users", params=query).raise_for_status().json()
+        return page["users"], page["next"]
+
+    everyone, following = find(n=4)
+    while following is not None:
+        more, following = find(n=4, after=following)
+        everyone += more
+    assert sorted(everyone) == sorted(names)
+    assert sorted(find(q="ANNA")[0]) == ["Anna", "anna/1", "joanna"]
+    assert find(q="nobody") == ([], None)
+    assert find(q="%") == (["100%"], None)
+    first, following = find(q="anna", n=2)
+    assert len(first) == 2
+    assert following == first[-1]
+    rest, end = find(q="anna", n=2, after=following)
+    assert sorted(first + rest) == ["Anna", "anna/1", "joanna"]
+    assert end is None
+    monkeypatch.setattr(app, "MOST_READ", 5)  # a page may end before a match: the next one continues
+    found, following = find(q="zoe")
+    assert (found, following is None) == ([], False)
+    assert find(q="zoe", after=str(following)) == (["zoe"], None)
+    for wrong in ({"n": 0}, {"n": 101}, {"size": 3}, {"after": "a\u0000"}, {"q": "x" * 201}):
+        assert client.get("/users", params=wrong).status_code == 422
 
 
 @pytest.mark.parametrize(

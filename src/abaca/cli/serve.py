@@ -61,7 +61,7 @@ def command(
     """
     try:
         from abaca.serve.app import MEBIBYTE, ServerOptions, make_app
-        from abaca.serve.meters import Meters
+        from abaca.serve.metrics import Metrics
         from abaca.serve.server import listen, run
     except ImportError as error:
         raise UserError(f"abaca serve needs the package {error.name}; pip install 'abaca[serve]'") from error
@@ -76,15 +76,15 @@ def command(
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server takes it: nothing is loaded yet
     share_memory()
     torch.set_num_threads(threads)
-    meters = Meters()
+    metrics = Metrics()
     token, admin_token = _secret(token_file, "ABACA_TOKEN"), _secret(admin_token_file, "ABACA_ADMIN_TOKEN")
     shown = example_users(examples) if examples is not None else []
-    service = Service(models, batch, meters.batch)
+    service = Service(models, batch, metrics.batch)
     sockets = [listen(host, port), *([] if admin_port is None else [listen("127.0.0.1", admin_port)])]
     options = ServerOptions(
         token, admin_token, sockets[1].getsockname()[1] if sockets[1:] else None, seconds, int(body_mib * MEBIBYTE)
     )
-    app = make_app(service, meters, open_store(store) if store else None, shown, options)
+    app = make_app(service, metrics, open_store(store) if store else None, shown, options)
     _log_to_standard_error()
     _announce([model.name for model in service.models], sockets, token)
     run(app, sockets)

@@ -1,1 +1,1 @@
-"""A server for trained models: the service behind it, the events it remembers, its HTTP face and its page."""
+"""A server for trained models: the service, the store of events, the HTTP interface and the page."""

@@ -1,4 +1,4 @@
-"""The server's HTTP face."""
+"""The HTTP interface: endpoints, and the application that holds them."""
 
 import asyncio
 import hashlib
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import fastapi_offline
-from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi import Path as InPath
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
@@ -23,70 +23,68 @@ from abaca.errors import QueryError
 from abaca.serve import schemas
 from abaca.serve.batching import Batcher
 from abaca.serve.events import Event, Store
-from abaca.serve.finding import spelled
-from abaca.serve.guards import BodyLimit, Deadline, Gate, Recorder
-from abaca.serve.meters import CONTENT_TYPE, Meters
+from abaca.serve.guards import BodyLimit, Deadline, RequestLog, TokenAuth
+from abaca.serve.item_search import item_of
+from abaca.serve.metrics import CONTENT_TYPE, Metrics
 from abaca.serve.problems import NO_STORE, add_errors
-from abaca.serve.schemas import FindQuery, UserQuery
 from abaca.serve.service import Loaded, Service
 
 MEBIBYTE = 1 << 20
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-MOST_REMEMBERED = schemas.MOST_IDS
-"""The latest events of a user that a recommendation reads."""
-
+MOST_READ = 20_000
+"""Users that one request reads in search of some; the next page continues after them."""
 TOGETHER, ROOM = 256, 10_000
-"""Requests with events that one transaction takes, and those that may wait for it."""
+"""Requests with events that share one transaction, and those that may wait for it."""
 QUICKLY_WRITTEN = 1000
-"""Items of an answer that is written at once; a longer one is written beside other requests."""
+"""Items of an answer that is written at once; a longer one is written in a thread."""
 
 UserInPath = Annotated[str, InPath(min_length=1, max_length=schemas.LONGEST_ID, pattern=r"^[^\x00]*$")]
 
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """How the server guards itself."""
+    """Tokens and limits of the server."""
 
     token: str | None = None
-    """Who asks must bear it; None: everybody may ask."""
+    """The token of every request; None: no token is needed."""
     admin_token: str | None = None
-    """Who reloads must bear it."""
+    """The token for reloading."""
     admin_port: int | None = None
     """Reloading needs no token at this port."""
     seconds: float = 30.0
-    """An answer that takes longer is given up."""
+    """Longest time of an answer."""
     body_bytes: int = 4 * MEBIBYTE
-    """The largest body taken."""
+    """Largest body of a request."""
 
 
-class Face:
-    """The endpoints, and what they share."""
+class Api:
+    """The endpoints."""
 
     def __init__(
-        self, service: Service, meters: Meters, store: Store | None, examples: Sequence[dict[str, Any]]
+        self, service: Service, metrics: Metrics, store: Store | None, examples: Sequence[dict[str, Any]]
     ) -> None:
-        self.service, self.meters, self.store, self.examples = service, meters, store, examples
+        self.service, self._metrics, self.store, self.examples = service, metrics, store, examples
         self.writer = None if store is None else Batcher(store.add, TOGETHER, ROOM)
         self.files = page_files()
-        meters.waiting(lambda: service.batcher.waiting)
+        metrics.watch_queue(lambda: service.batcher.waiting)
         self._note_models(service.models)
 
     def _note_models(self, models: Sequence[Loaded]) -> None:
-        self.meters.models({model.name: model.version for model in models})
+        self._metrics.models({model.name: model.version for model in models})
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
-        """Finish what was begun before the server ends."""
+        """Finish all work before the server ends."""
         yield
         for part in (self.service, self.writer, self.store):
             if part is not None:
                 await asyncio.to_thread(part.close)
 
     async def recommend(self, ask: schemas.Ask) -> Response:
-        """What comes next after one history or many."""
+        """Recommend items after one history or several."""
         model = self._model(ask.model)
         found = await self.service.recommend(model, ask.asked, ask.policy)
-        self.meters.unknown(sum(len(one.unknown) for one in found))
+        self._metrics.unknown(sum(len(one.unknown) for one in found))
 
         def written() -> Response:
             answers = [schemas.answer(one) for one in found]
@@ -94,32 +92,34 @@ class Face:
 
         return await asyncio.to_thread(written) if ask.n * len(found) > QUICKLY_WRITTEN else written()
 
-    def items(self, find: FindQuery) -> Response:
+    def items(self, find: Annotated[schemas.FindItems, Query()]) -> Response:
         """Find items by id or by words of their title."""
-        finder = self._model(find.model).finder
-        return JSONResponse({"items": [_item(finder.catalogue, item) for item in finder.find(find.q, find.n)]})
+        search = self._model(find.model).search
+        looked_up = (item_of(search.catalogue, id) for id in find.id)
+        found = [item for item in looked_up if item is not None] if find.id else search.find(find.q, find.n)
+        return JSONResponse({"items": [_item(search.catalogue, item) for item in found]})
 
     async def models(self) -> Response:
-        """Which models are served, what they are and what they were trained on."""
+        """The models that are served: encoder, output layer, sizes, training."""
         models = [{"name": model.name, "version": model.version, **model.facts} for model in self.service.models]
         return JSONResponse({"models": models, "store": self.store is not None})
 
     async def reload(self) -> Response:
-        """Read the models anew; a broken one is refused and the old ones stay."""
+        """Read the models again; a broken one is refused and the old ones stay."""
         await self.reload_models()
         return await self.models()
 
     async def reload_models(self) -> None:
-        """Read the models anew, and count how it went."""
+        """Read the models again, and count the result."""
         try:
             self._note_models(await asyncio.to_thread(self.service.reload))
         except Exception:
-            self.meters.reload("refused")
+            self._metrics.reload("refused")
             raise
-        self.meters.reload("done")
+        self._metrics.reload("done")
 
     async def health(self) -> Response:
-        """Whether the server lives."""
+        """Whether the server runs."""
         return JSONResponse({"status": "ok"})
 
     async def ready(self) -> Response:
@@ -129,44 +129,53 @@ class Face:
         return JSONResponse({"status": "ready"})
 
     async def metrics(self) -> Response:
-        """What Prometheus reads."""
-        return Response(self.meters.text(), media_type=CONTENT_TYPE)
+        """Counters for Prometheus."""
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
 
     async def example_users(self) -> Response:
-        """Users of the data whose histories can be tried."""
+        """Example users of the data with their histories."""
         return JSONResponse({"examples": list(self.examples)})
 
     async def events(self, body: schemas.Events) -> Response:
-        """Remember events, all or none; they are on disk when this is answered."""
+        """Store events, all or none; they are on disk when the answer is sent."""
         _, writer = self._storing()
         now = time.time()
         events = [_event(event, now) for event in body.events]
         (stored,) = await writer.submit([events])
-        self.meters.events(stored, len(events) - stored)
+        self._metrics.events(stored, len(events) - stored)
         return JSONResponse({"stored": stored, "duplicates": len(events) - stored})
 
-    async def user_recommendations(self, user: UserInPath, ask: UserQuery) -> Response:
-        """What comes next after the history that the server remembers of a user."""
+    async def users(self, find: Annotated[schemas.FindUsers, Query()]) -> Response:
+        """Find users whose events are stored, by a part of their id."""
         store, _ = self._storing()
+        most = MOST_READ if find.q else find.n
+        read = await asyncio.to_thread(store.users, find.after, most)
+        found = [user for user in read if find.q.casefold() in user.casefold()]
+        last = found[find.n - 1] if len(found) >= find.n else read[-1] if len(read) == most else None
+        return JSONResponse({"users": found[: find.n], "next": last})
+
+    async def user_recommendations(self, user: UserInPath, ask: Annotated[schemas.UserAsk, Query()]) -> Response:
+        """Recommend items after the stored history of a user."""
         model = self._model(ask.model)
-        history = await asyncio.to_thread(store.history, user, MOST_REMEMBERED)
-        catalogue = model.finder.catalogue
-        (found,) = await self.service.recommend(model, [[spelled(catalogue, id) for id in history]], ask.policy)
+        history = [item["id"] for item in await self._history(user, model)]
+        (found,) = await self.service.recommend(model, [history], ask.policy)
         whose = {"model": model.name, "version": model.version, "user": user, "events": len(history)}
         return JSONResponse({**whose, **schemas.answer(found)})
 
     async def user_history(self, user: UserInPath) -> Response:
-        """What the server remembers of a user, in the order of time."""
+        """The stored history of a user, in the order of time."""
+        return JSONResponse({"user": user, "items": await self._history(user, self.service.model())})
+
+    async def _history(self, user: str, model: Loaded) -> list[dict[str, Any]]:
+        """The latest stored items of a user; an unknown one keeps the text of its id."""
         store, _ = self._storing()
-        catalogue = self.service.model().finder.catalogue
-        ids = [spelled(catalogue, id) for id in await asyncio.to_thread(store.history, user, MOST_REMEMBERED)]
-        known = [catalogue.index(id) for id in ids]
-        titles = [str(id) if item is None else catalogue.name(item) for id, item in zip(ids, known, strict=True)]
-        items = [{"id": id, "title": title} for id, title in zip(ids, titles, strict=True)]
-        return JSONResponse({"user": user, "items": items})
+        catalogue = model.search.catalogue
+        ids = await asyncio.to_thread(store.history, user, schemas.MOST_IDS)
+        items = ((id, item_of(catalogue, id)) for id in ids)
+        return [{"id": id, "title": id} if item is None else _item(catalogue, item) for id, item in items]
 
     async def forget_user(self, user: UserInPath) -> Response:
-        """Delete everything that the server remembers of a user."""
+        """Delete all stored events of a user."""
         store, _ = self._storing()
         return JSONResponse({"deleted": await asyncio.to_thread(store.forget, user)})
 
@@ -194,7 +203,7 @@ class Face:
         return self._file(request, name)
 
     def _file(self, request: Request, name: str) -> Response:
-        """One of the files that were read when the server began; there is no way to any other."""
+        """One of the files that were read at the start; no other file can be reached."""
         if name not in self.files:
             raise HTTPException(404, "there is no such file")
         content, etag = self.files[name]
@@ -205,7 +214,7 @@ class Face:
 
 
 def page_files() -> dict[str, tuple[bytes, str]]:
-    """The page's files and Swagger's by name, each with a tag that changes when it does."""
+    """The files of the page and of Swagger by name, each with a tag of its content."""
     own = [file for file in files("abaca.serve").joinpath("page").iterdir() if Path(file.name).suffix in TYPES]
     static = files(fastapi_offline).joinpath("static")
     swagger = [static.joinpath(name) for name in ("swagger-ui-bundle.js", "swagger-ui.css")]
@@ -215,55 +224,56 @@ def page_files() -> dict[str, tuple[bytes, str]]:
 
 def make_app(
     service: Service,
-    meters: Meters,
+    metrics: Metrics,
     store: Store | None = None,
     examples: Sequence[dict[str, Any]] = (),
     options: ServerOptions | None = None,
 ) -> FastAPI:
-    """The application: endpoints, errors with hints, and the guards before them."""
+    """The application: endpoints, errors with hints, and middleware."""
     options = options or ServerOptions()
-    face = Face(service, meters, store, examples)
+    api = Api(service, metrics, store, examples)
     app = FastAPI(
         title="Abaca",
         version=__version__,
         description="Next-item recommendation that learns when to repeat and when to explore.",
         docs_url=None,
         redoc_url=None,
-        lifespan=face.lifespan,
+        lifespan=api.lifespan,
         dependencies=[Depends(HTTPBearer(auto_error=False))] if options.token else [],
     )
-    app.state.face = face
-    _add_routes(app, face)
+    app.state.api = api
+    _add_routes(app, api)
     add_errors(app)
     app.add_middleware(BodyLimit, most=options.body_bytes)
-    app.add_middleware(Gate, token=options.token, admin_token=options.admin_token, admin_port=options.admin_port)
+    app.add_middleware(TokenAuth, token=options.token, admin_token=options.admin_token, admin_port=options.admin_port)
     app.add_middleware(Deadline, seconds=options.seconds)
-    app.add_middleware(Recorder, meters=meters)
+    app.add_middleware(RequestLog, metrics=metrics)
     return app
 
 
-def _add_routes(app: FastAPI, face: Face) -> None:
+def _add_routes(app: FastAPI, api: Api) -> None:
     body = _refusals(400, 401, 404, 413, 415, 422, 503)
     plain = _refusals(401, 404, 422, 503)
     for method, path, endpoint, answers, refusals in (
-        ("POST", "/recommend", face.recommend, schemas.Answers, body),
-        ("GET", "/items", face.items, schemas.Found, plain),
-        ("GET", "/model", face.models, schemas.Models, _refusals(401, 503)),
-        ("POST", "/model/reload", face.reload, schemas.Models, _refusals(401, 403, 409, 503)),
-        ("GET", "/examples", face.example_users, schemas.Examples, _refusals(401, 503)),
-        ("POST", "/events", face.events, schemas.Remembered, body),
-        ("GET", "/users/{user:path}/recommendations", face.user_recommendations, schemas.UserAnswer, plain),
-        ("GET", "/users/{user:path}/history", face.user_history, schemas.UserHistory, plain),
-        ("DELETE", "/users/{user:path}", face.forget_user, schemas.Forgotten, plain),
-        ("GET", "/health", face.health, schemas.Status, _refusals(503)),
-        ("GET", "/ready", face.ready, schemas.Status, _refusals(503)),
+        ("POST", "/recommend", api.recommend, schemas.Answers, body),
+        ("GET", "/items", api.items, schemas.Items, plain),
+        ("GET", "/model", api.models, schemas.Models, _refusals(401, 503)),
+        ("POST", "/model/reload", api.reload, schemas.Models, _refusals(401, 403, 409, 503)),
+        ("GET", "/examples", api.example_users, schemas.Examples, _refusals(401, 503)),
+        ("POST", "/events", api.events, schemas.Stored, body),
+        ("GET", "/users", api.users, schemas.Users, plain),
+        ("GET", "/users/{user:path}/recommendations", api.user_recommendations, schemas.UserAnswer, plain),
+        ("GET", "/users/{user:path}/history", api.user_history, schemas.UserHistory, plain),
+        ("DELETE", "/users/{user:path}", api.forget_user, schemas.Deleted, plain),
+        ("GET", "/health", api.health, schemas.Status, _refusals(503)),
+        ("GET", "/ready", api.ready, schemas.Status, _refusals(503)),
     ):
         app.add_api_route(path, endpoint, methods=[method], response_model=answers, responses=refusals)
     text = {"content": {"text/plain": {"schema": {"type": "string"}}}}
-    app.add_api_route("/metrics", face.metrics, response_class=Response, responses={200: text, **_refusals(401, 503)})
-    app.add_api_route("/", face.page, include_in_schema=False)
-    app.add_api_route("/docs", face.docs, include_in_schema=False)
-    app.add_api_route("/static/{name}", face.static, include_in_schema=False)
+    app.add_api_route("/metrics", api.metrics, response_class=Response, responses={200: text, **_refusals(401, 503)})
+    app.add_api_route("/", api.page, include_in_schema=False)
+    app.add_api_route("/docs", api.docs, include_in_schema=False)
+    app.add_api_route("/static/{name}", api.static, include_in_schema=False)
 
 
 def _refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
@@ -276,6 +286,6 @@ def _item(catalogue: Catalogue, item: int) -> dict[str, Any]:
 
 
 def _event(event: schemas.Event, now: float) -> Event:
-    """An event with an id and a time, also where its sender gave none."""
+    """An event with an id and a time; both are made where the sender gave none."""
     moment = event.time if "time" in event.model_fields_set else now
     return Event(event.id or uuid.uuid4().hex, str(event.user), str(event.item), moment)

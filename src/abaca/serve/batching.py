@@ -1,4 +1,4 @@
-"""Concurrent jobs go through one worker thread together."""
+"""Concurrent jobs share the batches of one worker thread."""
 
 import asyncio
 import threading
@@ -13,10 +13,10 @@ Result = TypeVar("Result")
 
 
 class Batcher(Generic[Job, Result]):
-    """Hands `work` all jobs that wait, at most `most` at once, in a thread of its own.
+    """Calls `work` with all jobs in the queue, at most `most` at once, in a thread of its own.
 
-    No job waits for company: while one batch runs, the next collects. So a lone job is answered at once, and a crowd
-    shares the cost. `work` answers each job with a result or with the exception that belongs to it.
+    While one batch runs, the next one collects, so a single job never waits for others. `work` returns a result or
+    an exception per job. At most `room` jobs may wait.
     """
 
     def __init__(self, work: Callable[[list[Job]], Sequence[Result | Exception]], most: int, room: int) -> None:
@@ -29,24 +29,24 @@ class Batcher(Generic[Job, Result]):
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait for their batch."""
+        """Length of the queue."""
         return len(self._waiting)
 
     async def submit(self, jobs: Sequence[Job]) -> list[Result]:
-        """The results of some jobs; refused at once when more would wait than there is room for."""
+        """The results of some jobs; BusyError where the queue is full."""
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[Result]] = [loop.create_future() for _ in jobs]
         with self._wake:
             if self._closed:
                 raise BusyError("the server is shutting down")
             if len(self._waiting) + len(jobs) > max(self.room, len(jobs)):
-                raise BusyError(f"{len(self._waiting)} histories or events wait already")
+                raise BusyError(f"{len(self._waiting)} histories or events are in the queue")
             self._waiting.extend(zip(jobs, futures, strict=True))
             self._wake.notify()
-        return await asyncio.gather(*futures)  # whoever gives up cancels them: they need no answer any more
+        return await asyncio.gather(*futures)  # a cancelled request cancels its jobs
 
     def close(self) -> None:
-        """Finish what waits, then end the thread."""
+        """Finish the queue, then end the thread."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -66,14 +66,14 @@ class Batcher(Generic[Job, Result]):
             futures[0].get_loop().call_soon_threadsafe(_deliver, futures, results)
 
     def _next(self) -> list[tuple[Job, "asyncio.Future[Result]"]]:
-        """The next batch; empty when closed and done."""
+        """The next batch; empty when closed and finished."""
         with self._wake:
             self._wake.wait_for(lambda: self._waiting or self._closed)
             return [self._waiting.popleft() for _ in range(min(self.most, len(self._waiting)))]
 
 
 def _deliver(futures: list["asyncio.Future[Result]"], results: Sequence[Result | Exception]) -> None:
-    """In the event loop's thread: once for a whole batch."""
+    """Set the results of a whole batch, in the thread of the event loop."""
     for future, result in zip(futures, results, strict=True):
         if future.done():
             continue

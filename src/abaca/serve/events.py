@@ -1,31 +1,43 @@
-"""Events that the server remembers: what a store of them promises, and the tables that keep them.
+"""Events that the server stores: the SQL that both databases share, and the contract of a store.
 
-An event that was acknowledged is on disk. Its id makes it unique, so that sending it again changes nothing. A user's
-history is in the order of time, whenever its events arrived; events of the same time are in the order of arrival.
+An acknowledged event is on disk. Its id is unique, so sending it again changes nothing. A history is
+in the order of time, whenever its events arrived; events of the same time are in the order of arrival.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from abaca.errors import StoreError
 
 VERSION = 1
-"""Of the tables; a store of another version is refused."""
+"""Version of the tables; a store of another version is refused."""
 
-TABLES = """
+TABLES = f"""
 CREATE TABLE IF NOT EXISTS abaca_store (version INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS abaca_events (
-  place {number} PRIMARY KEY{numbered},
+  place {{number}} PRIMARY KEY{{numbered}},
   id TEXT NOT NULL UNIQUE,
   "user" TEXT NOT NULL,
   item TEXT NOT NULL,
   time DOUBLE PRECISION NOT NULL
 );
 CREATE INDEX IF NOT EXISTS abaca_events_of_user ON abaca_events ("user", time, place);
+INSERT INTO abaca_store SELECT {VERSION} WHERE NOT EXISTS (SELECT version FROM abaca_store);
 """
+FIND_VERSION = "SELECT max(version) FROM abaca_store"
 ADD = 'INSERT INTO abaca_events (id, "user", item, time) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING'
 HISTORY = 'SELECT item FROM abaca_events WHERE "user" = ? ORDER BY time DESC, place DESC LIMIT ?'
 FORGET = 'DELETE FROM abaca_events WHERE "user" = ?'
+USERS = """
+WITH RECURSIVE found (name) AS (
+  SELECT min("user") FROM abaca_events WHERE "user" > ?
+  UNION ALL
+  SELECT (SELECT min("user") FROM abaca_events WHERE "user" > found.name) FROM found WHERE name IS NOT NULL
+)
+SELECT name FROM found WHERE name IS NOT NULL LIMIT ?
+"""
+"""One step of the index per user: a user's number of events does not matter."""
 
 
 class Event(NamedTuple):
@@ -37,23 +49,40 @@ class Event(NamedTuple):
     time: float  # seconds since 1970
 
 
-class Store(Protocol):
-    """What every database must do; calls come from several threads."""
+class Store(ABC):
+    """A database of events; calls come from several threads. BusyError where it cannot be reached."""
 
+    @abstractmethod
     def add(self, batches: Sequence[Sequence[Event]]) -> list[int]:
-        """Remember batches in one transaction; when it returns they are on disk. How many of each were new."""
+        """Store batches in one transaction, on disk when this returns. The number of new events of each batch."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connections."""
+
+    @abstractmethod
+    def _read(self, sql: str, *values: Any) -> list[Any]:
+        """The rows of a query."""
+
+    @abstractmethod
+    def _change(self, sql: str, *values: Any) -> int:
+        """The number of rows that a statement changed."""
 
     def history(self, user: str, most: int) -> list[str]:
         """The latest items of a user, oldest first."""
+        return [item for (item,) in reversed(self._read(HISTORY, user, most))]
+
+    def users(self, after: str, most: int) -> list[str]:
+        """The users that follow a name, in the order of the database; "" for the first ones."""
+        return [name for (name,) in self._read(USERS, after, most)]
 
     def forget(self, user: str) -> int:
-        """Delete all of a user; how many events there were."""
+        """Delete all events of a user; their number."""
+        return self._change(FORGET, user)
 
     def check(self) -> None:
-        """Raise BusyError where the database cannot be asked."""
-
-    def close(self) -> None:
-        """Let go of the database."""
+        """Raise BusyError where the database cannot be reached."""
+        self._read(FIND_VERSION)
 
 
 def check_version(found: int | None, where: str) -> None:

@@ -1,4 +1,4 @@
-"""Users of prepared data whose histories a visitor of the page can load."""
+"""Users of prepared data that the page offers as examples."""
 
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,11 @@ from abaca.data.sequences import Sequences
 
 USERS = 12
 LEAST, MOST = 5, 60
-"""A history must have so many items to be shown; of a longer one the latest are."""
+"""Shortest history that is offered, and the number of latest items shown of a longer one."""
 
 
 def example_users(folder: Path) -> list[dict[str, Any]]:
-    """Some users with a test target, from those who hardly repeat to those who hardly explore."""
+    """Some users with a test target, by the share of repeats in their history, lowest first."""
     sequences = Sequences.open(folder)
     catalogue = sequences.catalogue
     found = []
@@ -35,6 +35,6 @@ def example_users(folder: Path) -> list[dict[str, Any]]:
 
 
 def _first_targets(sequences: Sequences) -> list[tuple[int, int]]:
-    """The first test target of each user: its history holds nothing that was held out to test."""
+    """The first test target of each user: its history holds no other test target."""
     users, first = np.unique(sequences.test.users, return_index=True)
     return list(zip(users.tolist(), sequences.test.positions[first].tolist(), strict=True))

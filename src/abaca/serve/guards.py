@@ -1,4 +1,4 @@
-"""What stands before every endpoint: a record of each request, a deadline, the token, a limit of size."""
+"""Middleware of every endpoint: the log of requests, a deadline, the token, a limit of the body."""
 
 import asyncio
 import hmac
@@ -11,14 +11,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from abaca.serve.meters import Meters
-from abaca.serve.problems import problem
+from abaca.serve.metrics import Metrics
+from abaca.serve.problems import HINTS, problem
 
 access = logging.getLogger("abaca.serve.access")
 
 RELOAD = "/model/reload"
 OPEN = ("/", "/health", "/ready", "/docs", "/openapi.json")
-"""What needs no token: nothing of the data is there."""
+"""Addresses that need no token: they show nothing of the data."""
 
 POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
 HEADERS = [
@@ -28,11 +28,11 @@ HEADERS = [
 ]
 
 
-class Recorder:
-    """Counts and logs each request, one JSON line each, and gives it an id that errors repeat."""
+class RequestLog:
+    """Counts and logs each request, one JSON line each, under an id that errors repeat."""
 
-    def __init__(self, app: ASGIApp, meters: Meters) -> None:
-        self.app, self.meters = app, meters
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app, self.metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -53,7 +53,7 @@ class Recorder:
             await self.app(scope, receive, record)
         except Exception:
             logging.getLogger(__name__).exception("request %s failed", request_id)
-            answer = problem(500, "this is a mistake of the server's, not yours", f"its log has {request_id}")
+            answer = problem(500, "the server failed to answer", f"its log has the cause under {request_id}")
             if not status:
                 await answer(scope, receive, record)
         finally:
@@ -63,7 +63,7 @@ class Recorder:
 
     def _note(self, scope: Scope, facts: dict[str, int | str], seconds: float) -> None:
         route = getattr(scope.get("route"), "path_format", None)
-        self.meters.request(scope["method"], route, int(facts["status"]), seconds)
+        self.metrics.request(scope["method"], route, int(facts["status"]), seconds)
         path = "/users/…" if scope["path"].startswith("/users/") else scope["path"][:200]  # users are not for logs
         where = {"route": route} if route else {"path": path}
         client = (scope.get("client") or ("",))[0]
@@ -72,7 +72,7 @@ class Recorder:
 
 
 class Deadline:
-    """Answers 503 where an answer takes too long; reloading may take as long as it takes."""
+    """Answers 503 where an answer takes too long; reloading has no deadline."""
 
     def __init__(self, app: ASGIApp, seconds: float) -> None:
         self.app, self.seconds = app, seconds
@@ -99,8 +99,8 @@ class Deadline:
         return None
 
 
-class Gate:
-    """Lets in who has the token; reloading has a token or a port of its own."""
+class TokenAuth:
+    """Refuses requests without the token; reloading has a token or a port of its own."""
 
     def __init__(self, app: ASGIApp, token: str | None, admin_token: str | None, admin_port: int | None) -> None:
         self.app, self.token = app, token
@@ -114,17 +114,17 @@ class Gate:
         path = scope["path"]
         if path == RELOAD:
             return self._reload_refusal(scope)
-        if self.token is None or path in OPEN or path.startswith("/static/") or _bears(scope, self.token):
+        if self.token is None or path in OPEN or path.startswith("/static/") or _has_token(scope, self.token):
             return None
         hint = "send the header Authorization: Bearer TOKEN"
-        return problem(401, "this server asks for a token", hint, {"www-authenticate": "Bearer"})
+        return problem(401, "this server needs a token", hint, {"www-authenticate": "Bearer"})
 
     def _reload_refusal(self, scope: Scope) -> JSONResponse | None:
         if self.admin_token is not None:
-            if _bears(scope, self.admin_token):
+            if _has_token(scope, self.admin_token):
                 return None
             hint = "send the header Authorization: Bearer ADMIN-TOKEN"
-            return problem(401, "reloading asks for the admin token", hint, {"www-authenticate": "Bearer"})
+            return problem(401, "reloading needs the admin token", hint, {"www-authenticate": "Bearer"})
         if self.admin_port is not None and scope["server"] and scope["server"][1] == self.admin_port:
             return None
         hint = "send SIGHUP to the server, or start it with --admin-port or an admin token"
@@ -136,40 +136,29 @@ class BodyLimit:
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         self.app, self.most = app, most
+        self.refusal = f"the body has more than {most:,} bytes"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > self.most:
-            return await self._refusal()(scope, receive, send)
-        return await self.app(scope, _counted(receive, self.most), send)
+            return await problem(413, self.refusal, HINTS[413])(scope, receive, send)
+        taken = 0
 
-    def _refusal(self) -> JSONResponse:
-        return problem(413, *too_large(self.most))
+        async def take() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > self.most:
+                raise HTTPException(413, self.refusal)
+            return message
 
-
-def too_large(most: int) -> tuple[str, str]:
-    """What to say about a body over the limit."""
-    return f"the body has more than {most:,} bytes", "send fewer histories or events at once"
-
-
-def _counted(receive: Receive, most: int) -> Receive:
-    taken = 0
-
-    async def take() -> Message:
-        nonlocal taken
-        message = await receive()
-        taken += len(message.get("body", b""))
-        if taken > most:
-            raise HTTPException(413, too_large(most)[0])
-        return message
-
-    return take
+        return await self.app(scope, take, send)
 
 
-def _bears(scope: Scope, token: str) -> bool:
-    """Whether a request has the token, found out in a time that says nothing about it."""
+def _has_token(scope: Scope, token: str) -> bool:
+    """Whether a request has the token, compared in constant time."""
     given = dict(scope["headers"]).get(b"authorization", b"")
     kind, _, value = given.partition(b" ")
     return kind.lower() == b"bearer" and hmac.compare_digest(value.strip(), token.encode())

@@ -8,10 +8,10 @@ import psycopg
 from psycopg_pool import ConnectionPool
 
 from abaca.errors import BusyError, StoreError
-from abaca.serve.events import ADD, FORGET, HISTORY, TABLES, VERSION, Event, check_version
+from abaca.serve.events import ADD, FIND_VERSION, TABLES, Event, Store, check_version
 
 SECONDS = 8.0
-"""How long to try again when the database went away."""
+"""Longest time of trying again when the database cannot be reached."""
 
 LOCK = 0x61626163
 """Servers that start at the same time make the tables one after another."""
@@ -20,8 +20,8 @@ Connection = psycopg.Connection[Any]
 Result = TypeVar("Result")
 
 
-class PostgresStore:
-    """A small pool of connections; what fails because a connection broke is tried again: ids make that safe."""
+class PostgresStore(Store):
+    """A small pool of connections. A call whose connection broke is tried again: ids of events make that safe."""
 
     def __init__(self, address: str) -> None:
         try:
@@ -35,21 +35,18 @@ class PostgresStore:
         )
 
     def add(self, batches: Sequence[Sequence[Event]]) -> list[int]:
-        """Remember batches in one transaction."""
+        """Store batches in one transaction."""
         return self._try(lambda connection: _add(connection, batches))
 
-    def history(self, user: str, most: int) -> list[str]:
-        """The latest items of a user, oldest first."""
-        rows = self._try(lambda connection: connection.execute(_sql(HISTORY), (user, most)).fetchall())
-        return [item for (item,) in reversed(rows)]
+    def _read(self, sql: str, *values: Any) -> list[Any]:
+        return self._try(lambda connection: connection.execute(_sql(sql), values).fetchall())
 
-    def forget(self, user: str) -> int:
-        """Delete all of a user."""
-        return self._try(lambda connection: connection.execute(_sql(FORGET), (user,)).rowcount)
+    def _change(self, sql: str, *values: Any) -> int:
+        return self._try(lambda connection: connection.execute(_sql(sql), values).rowcount)
 
     def check(self) -> None:
-        """Ask for anything, without patience."""
-        self._try(lambda connection: connection.execute("SELECT version FROM abaca_store").fetchone(), seconds=1)
+        """Raise BusyError where the database cannot be reached within a second."""
+        self._try(lambda connection: connection.execute(FIND_VERSION).fetchone(), seconds=1)
 
     def close(self) -> None:
         """Close the connections."""
@@ -70,10 +67,7 @@ class PostgresStore:
     def _make_tables(connection: Connection) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         connection.execute(_sql(TABLES.format(number="BIGINT GENERATED ALWAYS AS IDENTITY", numbered="")))
-        connection.execute(
-            _sql(f"INSERT INTO abaca_store SELECT {VERSION} WHERE NOT EXISTS (SELECT version FROM abaca_store)")
-        )
-        row = connection.execute("SELECT max(version) FROM abaca_store").fetchone()
+        row = connection.execute(FIND_VERSION).fetchone()
         check_version(row[0] if row else None, "the PostgreSQL store")
 
 
@@ -87,5 +81,5 @@ def _add(connection: Connection, batches: Sequence[Sequence[Event]]) -> list[int
 
 
 def _sql(text: str) -> str:
-    """The store's own SQL with PostgreSQL's sign for a parameter; nothing of a request is ever in it."""
+    """SQL with PostgreSQL's sign for a parameter; it never holds anything of a request."""
     return text.replace("?", "%s")

@@ -1,4 +1,4 @@
-"""Errors as people and programs can read them: what went wrong and what to do, after RFC 9457."""
+"""Errors as JSON: what went wrong and what to do, after RFC 9457."""
 
 import difflib
 from http import HTTPStatus
@@ -12,11 +12,11 @@ from starlette.exceptions import HTTPException
 from abaca.errors import BusyError, QueryError, UserError
 from abaca.serve import schemas
 
-NO_STORE = "this server remembers no events"
+NO_STORE = "this server stores no events"
 HINTS = {
-    400: "send a JSON document; /docs shows what each endpoint takes",
-    404: "/docs lists what there is",
-    405: "/docs says which methods an address takes",
+    400: "send a JSON document; /docs describes each address",
+    404: "/docs lists every address",
+    405: "/docs lists the methods of each address",
     413: "send fewer histories or events at once",
 }
 FIELDS = sorted({*schemas.Ask.model_fields, *schemas.Events.model_fields, *schemas.Event.model_fields})
@@ -30,7 +30,7 @@ SAID = {
 
 
 def problem(status: int, detail: str, hint: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """An error as people and programs can read it."""
+    """An error as JSON."""
     body = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -65,11 +65,11 @@ def add_errors(app: FastAPI) -> None:
     @app.exception_handler(UserError)
     async def mistaken(request: Request, error: UserError) -> Response:
         code = 422 if isinstance(error, QueryError) else 409
-        return problem(code, _clean(str(error)), "GET /model lists the models that serve now")
+        return problem(code, _clean(str(error)), "GET /model lists the models that are served")
 
 
 def _refused_value(error: dict[str, Any]) -> Response:
-    """Which value was refused, why, and what to do."""
+    """The refused value, the cause, and what to do."""
     parts = [str(part)[:80] for part in error["loc"] if part not in ("body", "query", "path")]
     is_id = bool(parts) and parts[-1] in ("int", "constrained-str")
     where = ".".join(parts[:-1] if is_id else parts)
@@ -77,10 +77,10 @@ def _refused_value(error: dict[str, Any]) -> Response:
     if error["type"] == "json_invalid":
         return problem(400, f"{said}: {error['ctx']['error']} at {where}", HINTS[400])
     near = difflib.get_close_matches(where, FIELDS, n=1) if error["type"] == "extra_forbidden" else []
-    hint = f"did you mean {near[0]}?" if near else "/docs shows what each endpoint takes"
+    hint = f"did you mean {near[0]}?" if near else "/docs describes each address"
     return problem(422, _clean(f"{where}: {said}" if where else said), hint)
 
 
 def _clean(text: str) -> str:
-    """Text that can be sent: half characters, as JSON can spell them, are replaced."""
+    """Text that can be sent: lone surrogates, which JSON allows, are replaced."""
     return text.encode("utf-8", "replace").decode("utf-8")

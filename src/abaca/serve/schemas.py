@@ -1,8 +1,8 @@
-"""What the server takes and answers, as its OpenAPI document describes it."""
+"""Requests and answers, as the OpenAPI document describes them."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from abaca.policy import Policy
@@ -12,12 +12,11 @@ from abaca.types import Id
 MOST_N = 1000
 MOST_HISTORIES = 1000
 MOST_ITEMS = 50_000
-"""Items of all answers to one request."""
+"""Limit of the items in all answers to one request."""
 MOST_IDS = 10_000
 MOST_EVENTS = 1000
+MOST_FOUND = 100
 LONGEST_ID = 512
-
-Repeats = Literal["auto", "exclude", "only"]
 
 
 def _whole(value: Any) -> Any:
@@ -36,47 +35,61 @@ _InAddress = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_
 UserId = Annotated[Annotated[int, Field(strict=True)] | _InAddress, BeforeValidator(_whole)]
 Ids = Annotated[list[_Id], Field(max_length=MOST_IDS, fail_fast=True), BeforeValidator(_all_whole)]
 
-N = Annotated[int, Field(ge=1, le=MOST_N, description="How many items."), BeforeValidator(_whole)]
+N = Annotated[int, Field(ge=1, le=MOST_N, description="Number of items."), BeforeValidator(_whole)]
+Found = Annotated[int, Field(ge=1, le=MOST_FOUND, description="Number of results.")]
+Words = Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]
 RepeatsField = Annotated[
-    Repeats, Field(description="auto: as learned; exclude: no item of the history; only: nothing else.")
+    Literal["auto", "exclude", "only"],
+    Field(description="auto: as learned; exclude: no item of the history; only: nothing else."),
 ]
-Share = Annotated[float, Field(ge=0, le=1, description="At most this share of the n may be items of the history.")]
-ModelName = Annotated[str, Field(max_length=LONGEST_ID, description="Which model; without it, the first.")]
+Share = Annotated[
+    float, Field(ge=0, le=1, allow_inf_nan=False, description="Largest share of items of the history among the n.")
+]
+ModelName = Annotated[str, Field(max_length=LONGEST_ID, description="Name of the model; the first by default.")]
 
 
-class Strict(BaseModel):
-    """Nothing is converted, and a field that is not known is refused."""
+class UserAsk(BaseModel, extra="forbid"):
+    """Options of recommendations for a user whose history is stored, given in the address."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Ask(Strict):
-    """One history or many, and what may be recommended."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "oneOf": [{"required": ["history"]}, {"required": ["histories"]}],
-            "examples": [{"history": ["milk", "bread", "milk"], "n": 5, "repeats": "auto"}],
-        }
-    )
-
-    history: Annotated[Ids, Field(description="Raw ids as the log spells them, oldest first.")] = []
-    histories: Annotated[
-        list[Ids], Field(max_length=MOST_HISTORIES, fail_fast=True, description="Several histories instead.")
-    ] = []
     n: N = 10
     repeats: RepeatsField = "auto"
     max_repeat_share: Share = 1.0
-    exclude: Annotated[Ids, Field(description="Ids that may not be recommended.")] = []
-    candidates: Annotated[Ids, Field(description="The only ids that may be; without it, the whole catalogue.")] = []
     model: ModelName = ""
+
+    @property
+    def policy(self) -> Policy:
+        """What may be recommended."""
+        return Policy(n=self.n, repeats=self.repeats, max_repeat_share=self.max_repeat_share)
+
+
+class Ask(UserAsk):
+    """One history or several, and what may be recommended. Values are not converted."""
+
+    model_config = ConfigDict(
+        strict=True,
+        json_schema_extra={
+            "oneOf": [{"required": ["history"]}, {"required": ["histories"]}],
+            "examples": [{"history": ["milk", "bread", "milk"], "n": 5, "repeats": "auto"}],
+        },
+    )
+
+    history: Annotated[Ids, Field(description="Ids of the log, oldest first.")] = []
+    histories: Annotated[
+        list[Ids], Field(max_length=MOST_HISTORIES, fail_fast=True, description="Several histories instead.")
+    ] = []
+    exclude: Annotated[Ids, Field(description="Ids that may not be recommended.")] = []
+    candidates: Annotated[
+        Ids, Field(description="The only ids that may be recommended; the whole catalogue by default.")
+    ] = []
 
     @model_validator(mode="after")
     def _one_or_many(self) -> "Ask":
         if len(self.model_fields_set & {"history", "histories"}) != 1:
             raise ValueError("give either history (a list of ids) or histories (a list of such lists)")
         if len(self.asked) * self.n > MOST_ITEMS:
-            raise ValueError(f"{len(self.asked)} histories with n = {self.n}: at most {MOST_ITEMS} items; ask in parts")
+            raise ValueError(
+                f"{len(self.asked)} histories with n = {self.n}: at most {MOST_ITEMS} items; send several requests"
+            )
         return self
 
     @property
@@ -86,55 +99,38 @@ class Ask(Strict):
 
     @property
     def policy(self) -> Policy:
-        """What may be recommended, in a form that equals its equals."""
-        return Policy(
-            n=self.n,
-            repeats=self.repeats,
-            max_repeat_share=self.max_repeat_share,
-            exclude=tuple(self.exclude),
-            candidates=tuple(self.candidates) if "candidates" in self.model_fields_set else None,
-        )
+        """What may be recommended, as a value that can be hashed."""
+        candidates = tuple(self.candidates) if "candidates" in self.model_fields_set else None
+        return replace(super().policy, exclude=tuple(self.exclude), candidates=candidates)
 
 
-class UserAsk(BaseModel):
-    """What may be recommended to a user whose history the server remembers; it stands in the address."""
+class FindItems(BaseModel, extra="forbid"):
+    """Search for items by id or title."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    n: N = 10
-    repeats: RepeatsField = "auto"
-    max_repeat_share: Annotated[Share, Field(allow_inf_nan=False)] = 1.0
-    model: ModelName = ""
-
-    @property
-    def policy(self) -> Policy:
-        """What may be recommended."""
-        return Policy(n=self.n, repeats=self.repeats, max_repeat_share=self.max_repeat_share)
-
-
-class Find(BaseModel):
-    """What a person types, and how many items to show."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    q: Annotated[str, Field(max_length=200, description="An id, or words of a title; empty: the most popular.")] = ""
-    n: Annotated[int, Field(ge=1, le=100)] = 20
+    q: Annotated[Words, Field(description="An id, or words of a title; empty: the most popular items.")] = ""
+    id: Annotated[
+        list[_Text], Field(max_length=MOST_FOUND, description="Ids to look up instead; unknown ones are left out.")
+    ] = []
+    n: Found = 20
     model: ModelName = ""
 
 
-class Event(Strict):
+class FindUsers(BaseModel, extra="forbid"):
+    """Search for users whose events are stored."""
+
+    q: Annotated[Words, Field(description="Part of the user's id, in upper or lower case; empty: all users.")] = ""
+    after: Annotated[_Text, Field(description="The `next` of the page before; empty: the first page.")] = ""
+    n: Found = 20
+
+
+class Event(BaseModel, extra="forbid", strict=True):
     """A user chose an item."""
 
     user: UserId
     item: ItemId
     time: Annotated[
         float,
-        Field(
-            ge=-1e11,
-            le=1e11,
-            allow_inf_nan=False,
-            description="Seconds since 1970; without it, when the event arrived.",
-        ),
+        Field(ge=-1e11, le=1e11, allow_inf_nan=False, description="Seconds since 1970; the arrival by default."),
     ] = 0.0
     id: Annotated[
         str,
@@ -142,13 +138,13 @@ class Event(Strict):
             min_length=1,
             max_length=LONGEST_ID,
             pattern=r"^[^\x00]*$",
-            description="A second event with the same id is ignored: with it, sending again is safe.",
+            description="A second event with the same id is ignored, so sending again is safe.",
         ),
     ] = ""
 
 
-class Events(Strict):
-    """Events that are remembered together or not at all."""
+class Events(BaseModel, extra="forbid", strict=True):
+    """Events that are stored together or not at all."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"events": [{"user": "c7", "item": "milk", "time": 1700000000}]}]}
@@ -161,11 +157,11 @@ class Item(BaseModel):
     """An item of the catalogue."""
 
     id: Id
-    title: Annotated[str, Field(description="Its title where the item table has one, else its id.")]
+    title: Annotated[str, Field(description="The title of the item table; the id where there is none.")]
 
 
 class Recommended(Item):
-    """An item, how likely it is next, and why it is here."""
+    """An item, its probability, and the reason for it."""
 
     probability: Annotated[
         float | None, Field(description="Of being next, over the whole catalogue; null for a popular item.")
@@ -173,29 +169,28 @@ class Recommended(Item):
     reason: Annotated[str, Field(description="The reason in words.")]
     partition: Annotated[
         Literal["copy", "rerank", "explore", "popular"],
-        Field(description="Who scored it; popular where no item of the history is known."),
+        Field(description="The part of the model that scored it; popular where no item of the history is known."),
     ]
     repeat: Annotated[bool, Field(description="Whether it is in the history.")]
     times: Annotated[int, Field(description="How often it is in the history.")]
-    ago: Annotated[int | None, Field(description="How many items ago it was last there: 1 for the latest.")]
+    ago: Annotated[int | None, Field(description="How many items ago it was last seen: 1 for the latest.")]
 
 
 class Answer(BaseModel):
-    """What comes after one history."""
+    """The recommendations for one history."""
 
     items: list[Recommended]
-    unknown: Annotated[list[Id], Field(description="Ids of the question that the model does not know.")]
+    unknown: Annotated[list[Id], Field(description="Ids of the request that the model does not know.")]
     repeat_probability: Annotated[
         float | None, Field(description="Predicted probability that the next item is one of the history.")
     ]
     estimated: Annotated[
-        bool,
-        Field(description="Whether probabilities are estimates, since a search index does not look at every item."),
+        bool, Field(description="Whether probabilities are estimates: an approximate index skips items.")
     ]
 
 
 class Answers(BaseModel):
-    """One answer per history, in their order, and who gave them."""
+    """One answer per history, in their order, with the model and its version."""
 
     model: str
     version: str
@@ -203,18 +198,27 @@ class Answers(BaseModel):
 
 
 class UserAnswer(Answer):
-    """What comes after the history that the server remembers of a user."""
+    """The recommendations for the stored history of a user."""
 
     model: str
     version: str
     user: str
-    events: Annotated[int, Field(description="How many events the history holds; 0 for a user not seen before.")]
+    events: Annotated[int, Field(description="Number of events in the history; 0 for an unknown user.")]
 
 
-class Found(BaseModel):
-    """Items that fit what was typed, best first."""
+class Items(BaseModel):
+    """Items that match, best first."""
 
     items: list[Item]
+
+
+class Users(BaseModel):
+    """A page of users that match, in the order of the database."""
+
+    users: list[str]
+    next: Annotated[
+        str | None, Field(description="Send it as `after` for the next page, which may be empty; null at the end.")
+    ]
 
 
 class Example(BaseModel):
@@ -222,7 +226,7 @@ class Example(BaseModel):
 
     user: str
     items: list[Item]
-    repeat_share: Annotated[float, Field(description="How much of the history repeats what came before.")]
+    repeat_share: Annotated[float, Field(description="Share of the history that repeats an earlier item.")]
 
 
 class Examples(BaseModel):
@@ -231,22 +235,22 @@ class Examples(BaseModel):
     examples: list[Example]
 
 
-class Remembered(BaseModel):
-    """What became of the events."""
+class Stored(BaseModel):
+    """Numbers of new and of repeated events."""
 
     stored: int
-    duplicates: Annotated[int, Field(description="Events whose id was there before.")]
+    duplicates: Annotated[int, Field(description="Events whose id was already stored.")]
 
 
 class UserHistory(BaseModel):
-    """What the server remembers of a user, oldest first."""
+    """The stored history of a user, oldest first."""
 
     user: str
     items: list[Item]
 
 
-class Forgotten(BaseModel):
-    """What was deleted."""
+class Deleted(BaseModel):
+    """Number of deleted events."""
 
     deleted: int
 
@@ -268,11 +272,11 @@ class Models(BaseModel):
     """The models that are served; the first is the default."""
 
     models: list[ModelFacts]
-    store: Annotated[bool, Field(description="Whether the server remembers events.")]
+    store: Annotated[bool, Field(description="Whether the server stores events.")]
 
 
 class Status(BaseModel):
-    """Whether the server lives, or is ready."""
+    """State of the server."""
 
     status: str
 
@@ -289,11 +293,7 @@ class Problem(BaseModel):
 
 def answer(found: Recommendations) -> dict[str, Any]:
     """One answer as plain values; an item's name is its title."""
-    document = {"estimated": False, **found.to_json()}
+    document = found.to_json()
     for item in document["items"]:
         item["title"] = item.pop("name")
     return document
-
-
-UserQuery = Annotated[UserAsk, Query()]
-FindQuery = Annotated[Find, Query()]

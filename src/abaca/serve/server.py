@@ -1,4 +1,4 @@
-"""Running the application: sockets, signals, and an end that finishes what was begun."""
+"""Running the application: sockets, signals, and a graceful end."""
 
 import asyncio
 import contextlib
@@ -15,15 +15,15 @@ from fastapi import FastAPI
 logger = logging.getLogger(__name__)
 
 GRACE = 30
-"""Seconds that requests have to finish when the server is told to end."""
+"""Seconds for requests to finish when the server ends."""
 
 IDLE = 130
-"""Seconds that a connection may stay idle: longer than proxies keep theirs (nginx 60, Traefik 90, Caddy 120), so that
-the one who closes is never the one who is about to be asked."""
+"""Seconds that a connection may stay idle: longer than proxies keep theirs (nginx 60, Traefik 90, Caddy 120).
+So a proxy never sends a request to a connection that is being closed."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that waits for connections; port 0 takes any that is free."""
+    """A listening socket; port 0 takes a free one."""
     family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     opened = socket.socket(family, kind, number)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -32,20 +32,20 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         opened.close()
         raise OSError(
-            error.errno, f"cannot listen at {host} port {port}: {error.strerror}; take another --port"
+            error.errno, f"cannot listen at {host} port {port}: {error.strerror}; choose another --port"
         ) from error
     opened.listen(1024)
     return opened
 
 
 def run(app: FastAPI, sockets: Sequence[socket.socket]) -> None:
-    """Serve until told to end (SIGTERM, SIGINT); SIGHUP reloads the models."""
+    """Serve until SIGTERM or SIGINT; SIGHUP reloads the models."""
     config = uvicorn.Config(
         app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE, timeout_keep_alive=IDLE,
         server_header=False, ws="none",
     )  # fmt: skip
     for ending in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ending, _ignore)  # uvicorn handles both and passes them on when all is done
+        signal.signal(ending, _ignore)  # uvicorn handles both and raises them again at the end
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(_serve(uvicorn.Server(config), app, list(sockets)))
 
@@ -65,7 +65,7 @@ async def _serve(server: uvicorn.Server, app: FastAPI, sockets: list[socket.sock
 
 async def _reload(app: FastAPI) -> None:
     with contextlib.suppress(Exception):  # refused and logged; the old models stay
-        await app.state.face.reload_models()
+        await app.state.api.reload_models()
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

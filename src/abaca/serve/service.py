@@ -1,8 +1,9 @@
-"""The models that are served: loaded, asked in batches, and replaced while they answer."""
+"""The models that are served: loaded, called in batches, and replaced while they answer."""
 
 import gc
 import json
 import logging
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,20 +17,20 @@ from abaca.policy import Policy
 from abaca.recommendation import Recommendations
 from abaca.recommender import Recommender, load
 from abaca.serve.batching import Batcher
-from abaca.serve.finding import Finder
+from abaca.serve.item_search import ItemSearch
 from abaca.training.checkpoint import MODEL
 from abaca.types import Id
 
 logger = logging.getLogger(__name__)
 
 BATCH = 64
-"""Histories that go through a model together at most."""
+"""Largest batch of histories."""
 
 ROOM = 4096
-"""Histories that may wait; a request beyond is refused, so that nobody waits for long."""
+"""Length of the queue of histories; a request beyond it is refused."""
 
 TRIES = 3
-"""How often a model is read again when it is replaced while being read."""
+"""Number of times that a model is read when it is replaced meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,13 @@ class Loaded:
     name: str
     version: str
     recommender: Recommender
-    finder: Finder
+    search: ItemSearch
     facts: dict[str, Any]
-    """What it is: encoder, output layer, sizes, when and on what it was trained."""
+    """Encoder, output layer, sizes, and the training."""
 
 
-class _Way:
-    """A model under a policy; hashed once, since a policy may hold long lists and go with many histories."""
+class _Query:
+    """A model and a policy. The hash is computed once: a policy may hold long lists and serve many histories."""
 
     def __init__(self, model: Loaded, policy: Policy) -> None:
         self.model, self.policy = model, policy
@@ -55,18 +56,18 @@ class _Way:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Way) and self.model is other.model and self.policy == other.policy
+        return isinstance(other, _Query) and self.model is other.model and self.policy == other.policy
 
 
-class _Asked(NamedTuple):
-    way: _Way
+class _Job(NamedTuple):
+    query: _Query
     history: Sequence[Id]
 
 
 class Service:
-    """Answers histories with the current version of each model.
+    """Recommends with the current version of each model.
 
-    A request keeps the version it began with. `reload` reads every model anew and replaces all or none.
+    A request keeps the version that it began with. `reload` reads every model again and replaces all or none.
     """
 
     def __init__(self, folders: Sequence[Path], batch: int = BATCH, observe: Callable[[int], None] | None = None):
@@ -75,7 +76,7 @@ class Service:
         self._reloading = threading.Lock()
         _settle()
         self._observe = observe or (lambda size: None)
-        self.batcher: Batcher[_Asked, Recommendations] = Batcher(self._answer, batch, ROOM)
+        self.batcher: Batcher[_Job, Recommendations] = Batcher(self._answer, batch, ROOM)
 
     @property
     def models(self) -> list[Loaded]:
@@ -94,12 +95,12 @@ class Service:
     async def recommend(
         self, model: Loaded, histories: Sequence[Sequence[Id]], policy: Policy
     ) -> list[Recommendations]:
-        """One answer per history; concurrent requests share the model's passes."""
-        way = _Way(model, policy)
-        return await self.batcher.submit([_Asked(way, history) for history in histories])
+        """One answer per history; concurrent requests share batches."""
+        query = _Query(model, policy)
+        return await self.batcher.submit([_Job(query, history) for history in histories])
 
     def reload(self) -> list[Loaded]:
-        """Read every model anew; a broken one is refused with ModelError, and then all the old ones stay."""
+        """Read every model again. A broken one raises ModelError, and all the old ones stay."""
         with self._reloading:
             try:
                 models = {name: _load(name, folder) for name, folder in self._folders.items()}
@@ -112,43 +113,40 @@ class Service:
         return list(models.values())
 
     def close(self) -> None:
-        """Finish what waits."""
+        """Finish the queue."""
         self.batcher.close()
 
-    def _answer(self, asked: list[_Asked]) -> list[Recommendations | Exception]:
-        """Those with the same model and policy go through the model together."""
-        self._observe(len(asked))
-        groups: dict[_Way, list[int]] = {}
-        for place, one in enumerate(asked):
-            groups.setdefault(one.way, []).append(place)
-        results: list[Recommendations | Exception] = [QueryError("not asked")] * len(asked)
+    def _answer(self, jobs: list[_Job]) -> list[Recommendations | Exception]:
+        """Histories with the same model and policy go through the model together."""
+        self._observe(len(jobs))
+        groups: dict[_Query, list[int]] = {}
+        for place, job in enumerate(jobs):
+            groups.setdefault(job.query, []).append(place)
+        results: list[Recommendations | Exception] = [QueryError("no answer")] * len(jobs)
         for places in groups.values():
-            for place, result in zip(places, _ask([asked[place] for place in places]), strict=True):
+            for place, result in zip(places, _recommend([jobs[place] for place in places]), strict=True):
                 results[place] = result
         return results
 
 
-def _ask(asked: list[_Asked]) -> Sequence[Recommendations | Exception]:
-    """Answers of one model under one policy; a history that cannot be answered does not spoil the others'."""
-    way = asked[0].way
-    options = {**vars(way.policy)}
+def _recommend(jobs: list[_Job]) -> Sequence[Recommendations | Exception]:
+    """Answers of one model under one policy; an error of one history leaves the others' answers as they are."""
+    query = jobs[0].query
     try:
-        return way.model.recommender.recommend_many([one.history for one in asked], options.pop("n"), **options)
+        return query.model.recommender.recommend_many([job.history for job in jobs], **vars(query.policy))
     except Exception as error:
-        if len(asked) == 1:
-            return [error]
-        return [result for one in asked for result in _ask([one])]
+        return [error] if len(jobs) == 1 else [result for job in jobs for result in _recommend([job])]
 
 
 def _settle() -> None:
-    """Models stay: the garbage collector need not look at them again, which would hold requests up."""
+    """Exclude loaded models from garbage collection, which would delay requests."""
     gc.collect()
     gc.freeze()
     give_back()
 
 
 def _named(folders: Sequence[Path]) -> dict[str, Path]:
-    """Folders by a short name: the last part of their path, numbered where two are alike."""
+    """Folders by the last part of their path, numbered where two are equal."""
     named: dict[str, Path] = {}
     for folder in folders:
         base = folder.absolute().name or "model"
@@ -161,7 +159,7 @@ def _named(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def _load(name: str, folder: Path) -> Loaded:
-    """Read a model and try it, again if it was replaced meanwhile."""
+    """Read and try a model, again if it was replaced meanwhile."""
     for _ in range(TRIES):
         before = _version(folder)
         try:
@@ -172,11 +170,11 @@ def _load(name: str, folder: Path) -> Loaded:
             continue
         if _version(folder) == before:
             return _loaded(name, folder, before, recommender)
-    raise ModelError(f"{folder} was replaced again and again while it was read; try later")
+    raise ModelError(f"{folder} was replaced {TRIES} times while it was read; try again later")
 
 
 def _version(folder: Path) -> str:
-    """Names what is in a model directory: the beginning of its checksum; empty where there is none."""
+    """The beginning of the checksum of a model directory; empty where there is none."""
     try:
         return str(json.loads((folder / MODEL).read_text(encoding="utf-8"))["sha256"])[:12]
     except (OSError, ValueError, KeyError, TypeError):
@@ -188,7 +186,9 @@ def _loaded(name: str, folder: Path, version: str, recommender: Recommender) -> 
     assert saved is not None
     if not saved.catalogue.size:
         raise ModelError(f"{folder} has an empty catalogue; train on a log with items")
-    recommender.recommend([saved.catalogue.ids[0]], 1)  # a version that cannot answer is found before it serves
+    (best,) = recommender.recommend([saved.catalogue.ids[0]], 1)  # a version that cannot answer is refused here
+    if not math.isfinite(best.probability or 0):
+        raise ModelError(f"{folder} gives probabilities that are no numbers; train it again")
     training = saved.training
     written = datetime.fromtimestamp((folder / MODEL).stat().st_mtime, UTC)
     facts = {
@@ -203,8 +203,9 @@ def _loaded(name: str, folder: Path, version: str, recommender: Recommender) -> 
             "everything": training["everything"],
             "split": training["split"],
             "epochs": len(training["records"]),
+            "targets": training["records"][-1]["targets"] if training["records"] else None,
             "validation": {"metric": recommender.training.metric, "best": training["best"]},
             "options": {**training["encoder_options"], **training["options"]},
         },
     }
-    return Loaded(name, version, recommender, Finder(saved.catalogue), facts)
+    return Loaded(name, version, recommender, ItemSearch(saved.catalogue), facts)

@@ -6,22 +6,22 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from abaca.errors import BusyError, StoreError
-from abaca.serve.events import ADD, FORGET, HISTORY, TABLES, VERSION, Event, check_version
+from abaca.serve.events import ADD, FIND_VERSION, TABLES, Event, Store, check_version
 
 SECONDS = 5.0
-"""How long to wait for another process that writes."""
+"""Longest wait for another process that writes."""
 
 Result = TypeVar("Result")
 
 
-class SqliteStore:
+class SqliteStore(Store):
     """One connection writes and one reads, each behind a lock; write-ahead log, synced at every commit."""
 
     def __init__(self, path: Path) -> None:
-        self._write, self._read = threading.Lock(), threading.Lock()
+        self._write_lock, self._read_lock = threading.Lock(), threading.Lock()
         try:
             self._writer = self._connect(path)
             self._make_tables(str(path))
@@ -32,41 +32,30 @@ class SqliteStore:
             ) from error
 
     def add(self, batches: Sequence[Sequence[Event]]) -> list[int]:
-        """Remember batches in one transaction."""
-        return _try(self._write, lambda: self._add(batches))
+        """Store batches in one transaction."""
+        return _try(self._write_lock, lambda: self._add(batches))
 
     def _add(self, batches: Sequence[Sequence[Event]]) -> list[int]:
-        with self._writer:  # commits, or takes everything back
+        with self._writer:  # commits, or rolls back
             self._writer.execute("BEGIN IMMEDIATE")
             return [self._writer.executemany(ADD, events).rowcount for events in batches]
 
-    def history(self, user: str, most: int) -> list[str]:
-        """The latest items of a user, oldest first."""
-        rows = _try(self._read, lambda: self._reader.execute(HISTORY, (user, most)).fetchall())
-        return [item for (item,) in reversed(rows)]
+    def _read(self, sql: str, *values: Any) -> list[Any]:
+        return _try(self._read_lock, lambda: self._reader.execute(sql, values).fetchall())
 
-    def forget(self, user: str) -> int:
-        """Delete all of a user."""
-        return _try(self._write, lambda: self._forget(user))
-
-    def _forget(self, user: str) -> int:
-        with self._writer:
-            return self._writer.execute(FORGET, (user,)).rowcount
-
-    def check(self) -> None:
-        """Ask for anything."""
-        _try(self._read, lambda: self._reader.execute("SELECT version FROM abaca_store").fetchall())
+    def _change(self, sql: str, *values: Any) -> int:
+        return _try(self._write_lock, lambda: self._writer.execute(sql, values).rowcount)
 
     def close(self) -> None:
         """Close the file."""
-        with self._write, self._read:
+        with self._write_lock, self._read_lock:
             self._reader.close()
             self._writer.close()
 
     @staticmethod
     def _connect(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(path, timeout=SECONDS, isolation_level=None, check_same_thread=False)
-        log_ahead(connection)
+        use_write_ahead_log(connection)
         connection.execute("PRAGMA synchronous = FULL")
         return connection
 
@@ -74,14 +63,11 @@ class SqliteStore:
         script = TABLES.format(number="INTEGER", numbered=" AUTOINCREMENT")
         with closing(self._writer.cursor()) as cursor:
             cursor.executescript(f"BEGIN IMMEDIATE; {script} COMMIT;")
-            cursor.execute(
-                f"INSERT INTO abaca_store SELECT {VERSION} WHERE NOT EXISTS (SELECT version FROM abaca_store)"
-            )
-            check_version(cursor.execute("SELECT max(version) FROM abaca_store").fetchone()[0], where)
+            check_version(cursor.execute(FIND_VERSION).fetchone()[0], where)
 
 
-def log_ahead(connection: sqlite3.Connection) -> None:
-    """Write ahead; SQLite itself does not wait where another process is just changing a new file to that."""
+def use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log; SQLite itself does not wait for another process that switches a new file."""
     until = time.monotonic() + SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Which database keeps the events."""
+"""Opening the store of events."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ def open_store(address: str) -> Store:
     """A PostgreSQL database by its address (postgresql://…), or a SQLite file by its path."""
     kind, separator, _ = address.partition("://")
     if address == ":memory:":
-        raise StoreError("--store :memory: would forget everything at the end; give the path of a SQLite file")
+        raise StoreError("--store :memory: would lose everything at the end; give the path of a SQLite file")
     if not separator:
         from abaca.serve.sqlite import SqliteStore
 

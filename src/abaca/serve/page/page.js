@@ -1,56 +1,13 @@
-// The page: a history on one side, what each model makes of it on the other. Text only ever goes in as text.
+// The page: a history on one side, the recommendations of each model on the other. The address holds all of it.
 
-const N = 10;
-const REASONS = { copy: "copied", rerank: "reranked", explore: "explored", popular: "popular" };
-const KEPT = "abaca.history";
+import { card } from "./cards.js";
+import { combobox } from "./combobox.js";
+import { Refusal, ask, byId, make, read, write } from "./server.js";
 
-const byId = (id) => document.getElementById(id);
+const LOOKED_UP = 100; // ids of one request for titles
+
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
-const state = { models: [], examples: [], history: [], earlier: [], unknown: new Set(), turn: 0 };
-
-/** An element with attributes and children; strings become text. */
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-class Refusal extends Error {
-  constructor(status, detail, hint) {
-    super(detail);
-    Object.assign(this, { status, hint });
-  }
-}
-
-// Whole numbers beyond 2^53 stay what they are, as far as the browser can tell: an id must come back unchanged.
-const read = (text) =>
-  JSON.parse(text, (name, value, { source } = {}) =>
-    typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(source) ? BigInt(source) : value,
-  );
-const write = (value) =>
-  JSON.stringify(value, (name, part) => (typeof part === "bigint" ? JSON.rawJSON(String(part)) : part));
-
-/** Ask the server; a refusal carries its hint. */
-async function ask(path, body, signal) {
-  const headers = {};
-  const token = sessionStorage.getItem("abaca.token");
-  if (token) headers.authorization = `Bearer ${token}`;
-  if (body) headers["content-type"] = "application/json";
-  let answer;
-  try {
-    answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && write(body), signal });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Refusal(0, "The server cannot be reached.", "Is it still running?");
-  }
-  const said = await answer.text().then(read).catch((error) => {
-    if (error.name === "AbortError") throw error;
-    return {};
-  });
-  if (!answer.ok) throw new Refusal(answer.status, said.detail ?? answer.statusText, said.hint ?? "");
-  return said;
-}
+const state = { models: [], examples: [], history: [], earlier: [], unknown: new Set(), open: new Set(), turn: 0 };
 
 // ---------------------------------------------------------------- errors
 
@@ -88,6 +45,8 @@ function setHistory(items) {
   refresh();
 }
 
+const add = (item) => setHistory([...state.history, item]);
+
 function drawHistory() {
   const { history, unknown } = state;
   const chips = history.map((item, place) => {
@@ -110,7 +69,6 @@ function drawHistory() {
   byId("count").textContent = history.length ? `${history.length} items, oldest first` : "";
   byId("clear").disabled = !history.length;
   byId("undo").disabled = !state.earlier.length;
-  sessionStorage.setItem(KEPT, write(history));
 }
 
 byId("clear").addEventListener("click", () => setHistory([]));
@@ -119,84 +77,29 @@ byId("undo").addEventListener("click", () => {
   refresh();
 });
 
-// ---------------------------------------------------------------- finding items
+byId("copy").addEventListener("click", async () => {
+  await navigator.clipboard.writeText(location.href);
+  byId("status").textContent = byId("copy").textContent = "Link copied";
+  setTimeout(() => { byId("copy").textContent = "Copy link"; }, 1500);
+});
+byId("copy").hidden = !navigator.clipboard;
 
-const found = { items: [], at: -1, words: null, wanted: false, timer: 0, asking: new AbortController() };
-
-function search() {
-  clearTimeout(found.timer);
-  found.wanted = false;
-  found.timer = setTimeout(async () => {
-    found.asking.abort();
-    found.asking = new AbortController();
-    try {
-      const words = byId("search").value;
-      found.items = (await ask(`/items?${new URLSearchParams({ q: words, n: 12 })}`, null, found.asking.signal)).items;
-      found.words = words;
-      found.at = found.items.length && words ? 0 : -1;
-      drawFound();
-      if (found.wanted) chooseFound();
-    } catch (error) {
-      showError(error, search);
-    }
-  }, 120);
-}
-
-function drawFound() {
-  const options = found.items.map((item, place) => {
-    const option = make("li", { role: "option", id: `found-${place}`, "aria-selected": place === found.at }, item.title);
-    if (String(item.id) !== item.title) option.append(" ", make("small", {}, String(item.id)));
-    option.addEventListener("pointerdown", (event) => {
-      event.preventDefault();
-      choose(item);
-    });
-    return option;
-  });
-  if (!options.length) options.push(make("li", { class: "none", role: "option", "aria-disabled": "true" }, "Nothing found"));
-  byId("found").replaceChildren(...options);
-  openFound(document.activeElement === byId("search"));
-}
-
-function openFound(open) {
-  byId("found").hidden = !open;
-  byId("search").setAttribute("aria-expanded", String(open));
-  if (open && found.at >= 0) byId("search").setAttribute("aria-activedescendant", `found-${found.at}`);
-  else byId("search").removeAttribute("aria-activedescendant");
-  if (open) byId(`found-${found.at}`)?.scrollIntoView({ block: "nearest" });
-}
-
-/** Take the item that is marked; where the list is still that of other words, when theirs is here. */
-function chooseFound() {
-  found.wanted = found.words !== byId("search").value;
-  if (!found.wanted && found.items[found.at]) choose(found.items[found.at]);
-}
-
-function choose(item) {
-  byId("search").value = "";
-  openFound(false);
-  setHistory([...state.history, item]);
-}
-
-byId("search").addEventListener("input", search);
-byId("search").addEventListener("focus", search);
-byId("search").addEventListener("blur", () => openFound(false));
+combobox(byId("search"), byId("found"), {
+  marksFirst: true,
+  find: async (q, after, signal) => {
+    const { items } = await ask(`/items?${new URLSearchParams({ q, n: 12 })}`, null, signal);
+    return { entries: items, next: null };
+  },
+  show: ({ id, title }) => (String(id) === title ? [title] : [title, " ", make("small", {}, String(id))]),
+  choose: add,
+  fail: showError,
+});
 byId("search").addEventListener("keydown", (event) => {
-  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  if (step && found.items.length) {
-    event.preventDefault();
-    found.at = (found.at + step + found.items.length) % found.items.length;
-    drawFound();
-  } else if (event.key === "Enter" && (byId("search").value || !byId("found").hidden)) {
-    event.preventDefault();
-    chooseFound();
-  } else if (event.key === "Escape") {
-    openFound(false);
-  } else if (event.key === "Backspace" && !byId("search").value && state.history.length) {
-    setHistory(state.history.slice(0, -1));
-  }
+  if (event.key === "Backspace" && !byId("search").value && state.history.length) setHistory(state.history.slice(0, -1));
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key === "/" && !/^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName)) {
+  const types = document.activeElement.matches("input:not([type=radio], [type=number])");
+  if (event.key === "/" && !types && !event.ctrlKey && !event.metaKey) {
     event.preventDefault();
     byId("search").focus();
   }
@@ -217,119 +120,114 @@ byId("examples").addEventListener("change", () => {
   const example = state.examples[byId("examples").value];
   if (example) setHistory(example.items);
 });
-byId("user-form").addEventListener("submit", async (event) => {
+combobox(byId("user"), byId("users"), {
+  find: async (q, after, signal) => {
+    const page = await ask(`/users?${new URLSearchParams({ q, n: 12, after: after ?? "" })}`, null, signal);
+    return { entries: page.users, next: page.next };
+  },
+  show: (user) => [user],
+  choose: loadUser,
+  fail: showError,
+});
+byId("user-form").addEventListener("submit", (event) => {
   event.preventDefault();
+  loadUser(byId("user").value);
+});
+
+async function loadUser(name) {
+  byId("user").value = name;
   try {
     clearError();
-    const { user, items } = await ask(`/users/${encodeURIComponent(byId("user").value)}/history`);
-    if (!items.length) throw new Refusal(404, `The server remembers nothing of user ${user}.`, "Send events to it with POST /events.");
+    const { user, items } = await ask(`/users/${encodeURIComponent(name)}/history`);
+    if (!items.length) throw new Refusal(404, `No events of user ${user} are stored.`, "Send events with POST /events.");
     setHistory(items);
   } catch (error) {
-    showError(error, () => byId("user-form").requestSubmit());
+    showError(error, () => loadUser(name));
   }
-});
+}
+
+// ---------------------------------------------------------------- the address
+
+const policy = () => document.querySelector("[name=repeats]:checked").value;
+const ids = () => state.history.map((item) => item.id);
+
+/** After the # of the address, which browsers do not send: history, n, repeats, and a model where one was chosen. */
+function writeAddress() {
+  const fields = new URLSearchParams({ history: write(ids()), n: byId("n").value, repeats: policy() });
+  if (byId("model").value) fields.set("model", byId("model").value);
+  window.history.replaceState(null, "", `#${fields}`);
+}
+
+async function readAddress() {
+  const fields = new URLSearchParams(location.hash.slice(1));
+  let listed;
+  try {
+    listed = read(fields.get("history") ?? "[]");
+    if (!Array.isArray(listed)) throw new TypeError("not a list");
+  } catch {
+    throw new Refusal(0, "The history in the address cannot be read.", "Was the link cut off?");
+  }
+  byId("n").value = fields.get("n") ?? 10;
+  const repeats = [...document.querySelectorAll("[name=repeats]")];
+  (repeats.find((choice) => choice.value === fields.get("repeats")) ?? repeats[0]).checked = true;
+  state.history = await titled(listed);
+  byId("model").value = fields.get("model") ?? "";
+  if (byId("model").selectedIndex < 0) {
+    byId("model").value = "";
+    throw new Refusal(0, `No model named ${fields.get("model")} is served.`, "Choose a model below.");
+  }
+}
+
+/** Items of ids; an unknown id is its own title. */
+async function titled(listed) {
+  const names = [...new Set(listed.map(String))];
+  const titles = new Map();
+  for (let start = 0; start < names.length; start += LOOKED_UP) {
+    const query = new URLSearchParams(names.slice(start, start + LOOKED_UP).map((id) => ["id", id]));
+    for (const { id, title } of (await ask(`/items?${query}`)).items) titles.set(String(id), title);
+  }
+  return listed.map((id) => ({ id, title: titles.get(String(id)) ?? String(id) }));
+}
 
 // ---------------------------------------------------------------- recommendations
 
-const policy = () => document.querySelector("[name=repeats]:checked").value;
-for (const choice of document.querySelectorAll("[name=repeats]")) choice.addEventListener("change", refresh);
+const shown = () => state.models.filter(({ name }) => [name, ""].includes(byId("model").value));
+for (const choice of document.querySelectorAll("[name=repeats], #n, #model")) choice.addEventListener("change", refresh);
 
-/** Ask every model about the history; only the latest answer is shown. */
+/** Recommend by every model that is shown; only the latest answer is drawn. */
 async function refresh() {
   drawHistory();
+  writeAddress();
   const turn = ++state.turn;
   byId("models").setAttribute("aria-busy", "true");
-  const history = state.history.map((item) => item.id);
+  const question = { history: ids(), n: Number(byId("n").value), repeats: policy() };
+  const models = shown();
   try {
-    const answers = await Promise.all(
-      state.models.map(({ name }) => ask("/recommend", { history, n: N, repeats: policy(), model: name })),
-    );
+    const answers = await Promise.all(models.map(({ name }) => ask("/recommend", { ...question, model: name })));
     if (turn !== state.turn) return;
     clearError();
-    draw(answers.map((answer) => answer.answers[0]));
+    draw(models, answers.map((answer) => answer.answers[0]));
   } catch (error) {
     if (turn === state.turn) showError(error, refresh);
   }
 }
 
-function draw(answers) {
+function draw(models, answers) {
   const focus = focusedPlace();
   const before = places();
-  const ids = new Set(state.history.map((item) => item.id));
   const unknown = answers.map((answer) => new Set(answer.unknown));
-  state.unknown = new Set([...ids].filter((id) => unknown.every((names) => names.has(id))));
+  state.unknown = new Set(ids().filter((id) => unknown.every((names) => names.has(id))));
   if (state.unknown.size) drawHistory();
   const longest = Math.max(...answers.flatMap((answer) => answer.items.map((item) => item.probability ?? 0)), 1e-9);
-  byId("models").replaceChildren(...answers.map((answer, which) => card(state.models[which], answer, longest)));
+  const view = { longest, chosen: state.history.length > 0, open: state.open, add };
+  byId("models").replaceChildren(...answers.map((answer, which) => card(models[which], answer, view)));
   byId("models").setAttribute("aria-busy", "false");
   drawBoth(answers);
-  if (focus) document.querySelector(`[data-model="${focus[0]}"] li:nth-child(${focus[1]}) button`)?.focus();
+  if (focus) document.querySelectorAll(".model")[focus[0]]?.querySelectorAll("li button")[focus[1]]?.focus();
   slide(before);
   byId("status").textContent = answers
-    .map((answer, which) => `${state.models[which].name}: ${answer.items.length} recommendations`)
+    .map((answer, which) => `${models[which].name}: ${answer.items.length} recommendations`)
     .join("; ");
-}
-
-function card(model, answer, longest) {
-  const rows = answer.items.map((item, place) => row(item, place, longest, answer.estimated));
-  const element = make("article", { class: "card model", "aria-label": `Model ${model.name}` });
-  element.dataset.model = state.models.indexOf(model);
-  element.append(make("h2", {}, model.name), make("p", { class: "spec" }, `${model.encoder} · ${model.output}`));
-  if (answer.repeat_probability !== null) element.append(share(answer.repeat_probability, answer.estimated));
-  for (const text of notes(answer, model)) element.append(make("p", { class: "note" }, text));
-  element.append(make("ol", { "aria-label": "Best first" }, ...rows));
-  return element;
-}
-
-function share(probability, estimated) {
-  const fill = make("i");
-  fill.style.width = `${probability * 100}%`;
-  return make(
-    "div", { class: "share" },
-    make("b", {}, percent(probability, estimated)),
-    make("span", {}, "of the probability goes to items of the history"),
-    make("div", { class: "meter", "aria-hidden": "true" }, fill),
-  );
-}
-
-function notes(answer, model) {
-  const said = [];
-  const chosen = state.history.length > 0;
-  if (answer.items[0]?.partition === "popular") {
-    said.push(`${chosen ? "No item of the history is known" : "Nothing is chosen yet"}: these are the most popular items.`);
-  } else if (!answer.items.length) {
-    said.push(chosen ? "Nothing may be recommended under this policy." : "Without a history there is nothing to repeat.");
-  }
-  if (answer.unknown.length) said.push(`Not known to ${model.name}: ${answer.unknown.join(", ")}`);
-  return said;
-}
-
-function row(item, place, longest, estimated) {
-  const fill = make("i");
-  fill.style.width = `${((item.probability ?? 0) / longest) * 100}%`;
-  const why = item.reason.split(/[:·]\s*/).at(-1);
-  const button = make(
-    "button", { type: "button", title: "Add to the history" },
-    make("span", { class: "place" }, `${place + 1}`),
-    make("span", { class: "name" }, item.title, item.repeat ? "\u00a0↻" : ""),
-    make("span", { class: "chance" }, item.probability === null ? "" : percent(item.probability, estimated)),
-    make("span", { class: "bar", "aria-hidden": "true" }, fill),
-    make("span", { class: "why" }, make("b", {}, REASONS[item.partition]), item.repeat ? ` · ${why}` : ""),
-  );
-  button.addEventListener("click", () => setHistory([...state.history, { id: item.id, title: item.title }]));
-  const element = make("li", { class: item.partition }, button);
-  element.dataset.id = write(item.id);
-  for (const [event, on] of [["pointerenter", true], ["focusin", true], ["pointerleave", false], ["focusout", false]]) {
-    element.addEventListener(event, () => mark(element, on));
-  }
-  return element;
-}
-
-/** Show where the other model has the same item. */
-function mark(element, on) {
-  for (const other of document.querySelectorAll(".model li")) {
-    other.classList.toggle("same", on && other !== element && other.dataset.id === element.dataset.id);
-  }
 }
 
 function drawBoth(answers) {
@@ -337,24 +235,18 @@ function drawBoth(answers) {
   byId("both").textContent = other ? `${[...one].filter((id) => other.has(id)).length} items are on both lists` : "";
 }
 
-/** A probability for people; one that a search index estimated is marked. */
-function percent(share, estimated) {
-  const about = estimated ? "≈ " : "";
-  if (share > 0 && share < 0.0001) return `${about}< 0.01 %`;
-  return `${about}${(share * 100).toFixed(share < 0.01 ? 2 : share < 0.9995 ? 1 : 0)} %`;
-}
-
-// ---------------------------------------------------------------- what moved
+// ---------------------------------------------------------------- movement
 
 function focusedPlace() {
   const row = document.activeElement?.closest(".model li");
-  return row && [row.closest(".model").dataset.model, [...row.parentNode.children].indexOf(row) + 1];
+  const place = (element) => [...element.parentNode.children].indexOf(element);
+  return row && [place(row.closest(".model")), place(row)];
 }
 
 const key = (row) => `${row.closest(".model").dataset.model} ${row.dataset.id}`;
 const places = () => new Map([...document.querySelectorAll(".model li")].map((row) => [key(row), row.offsetTop]));
 
-/** Let each row slide from where it was, and new ones come in. */
+/** Rows slide from their old places; new ones fade in. */
 function slide(before) {
   if (calm.matches || !before.size) return;
   for (const row of document.querySelectorAll(".model li")) {
@@ -375,11 +267,15 @@ async function begin() {
     byId("user-form").hidden = !about.store;
     state.examples = (await ask("/examples")).examples;
     drawExamples();
-    state.history = read(sessionStorage.getItem(KEPT) ?? "[]");
+    const all = make("option", { value: "" }, "All");
+    byId("model").replaceChildren(all, ...state.models.map(({ name }) => make("option", { value: name }, name)));
+    byId("model-label").hidden = state.models.length < 2;
+    await readAddress();
     await refresh();
   } catch (error) {
     showError(error, () => { clearError(); begin(); });
   }
 }
 
+addEventListener("hashchange", begin); // another link was opened in this tab
 begin();

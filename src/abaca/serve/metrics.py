@@ -1,4 +1,4 @@
-"""What Prometheus reads."""
+"""Counters for Prometheus."""
 
 from collections.abc import Callable
 
@@ -15,8 +15,8 @@ from prometheus_client import (
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
-class Meters:
-    """The server's own registry of counters."""
+class Metrics:
+    """The counters of one server."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -29,46 +29,46 @@ class Meters:
             "abaca_batch_histories", "Histories in a batch", buckets=(1, 2, 4, 8, 16, 32, 64), registry=self.registry
         )
         self._unknown = Counter(
-            "abaca_unknown_ids", "Ids of questions that the model does not know", registry=self.registry
+            "abaca_unknown_ids", "Ids of requests that the model does not know", registry=self.registry
         )
         self._reloads = Counter("abaca_reloads", "Reloads of the models", ["result"], registry=self.registry)
-        self._events = Counter("abaca_events", "Events taken in", ["result"], registry=self.registry)
+        self._events = Counter("abaca_events", "Events received", ["result"], registry=self.registry)
         self._models = Gauge("abaca_model_info", "Models that are served", ["name", "version"], registry=self.registry)
 
     def request(self, method: str, route: str | None, status: int, seconds: float) -> None:
-        """A request was answered; addresses that are no route are counted together."""
+        """Count an answered request; addresses without a route are counted together."""
         named = route or "none"
         known = method if method in ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH") else "other"
         self._requests.labels(known, named, str(status)).inc()
         self._seconds.labels(named).observe(seconds)
 
     def batch(self, histories: int) -> None:
-        """A batch went through a model."""
+        """Count a batch."""
         self._batches.observe(histories)
 
     def unknown(self, ids: int) -> None:
-        """Some ids were not known."""
+        """Count unknown ids."""
         self._unknown.inc(ids)
 
     def reload(self, result: str) -> None:
-        """A reload was done or refused."""
+        """Count a reload: done or refused."""
         self._reloads.labels(result).inc()
 
     def events(self, stored: int, duplicates: int) -> None:
-        """Events were remembered, or were there before."""
+        """Count new and repeated events."""
         self._events.labels("stored").inc(stored)
         self._events.labels("duplicate").inc(duplicates)
 
     def models(self, versions: dict[str, str]) -> None:
-        """These versions serve now."""
+        """Set the versions that are served."""
         self._models.clear()
         for name, version in versions.items():
             self._models.labels(name, version).set(1)
 
-    def waiting(self, count: Callable[[], int]) -> None:
-        """Where to read how many histories wait."""
-        Gauge("abaca_waiting_histories", "Histories that wait", registry=self.registry).set_function(count)
+    def watch_queue(self, count: Callable[[], int]) -> None:
+        """Set the function that counts waiting histories."""
+        Gauge("abaca_waiting_histories", "Histories in the queue", registry=self.registry).set_function(count)
 
     def text(self) -> bytes:
-        """All of it, in Prometheus' own format."""
+        """All counters in the format of Prometheus."""
         return generate_latest(self.registry)

@@ -1,7 +1,7 @@
 """Items are found by id or title."""
 
 from abaca.data.catalogue import Catalogue
-from abaca.serve.finding import Finder, spelled
+from abaca.serve.item_search import ItemSearch, item_of
 
 TITLES = ["Whole milk", "Bread", "Almond milk", "Milk chocolate", "Buttermilk", "Straße\nsnack", "", "7"]
 NUMBERS = Catalogue([70, 7, 3, 4, 5, 6, 11, 12], None, {"title": TITLES})
@@ -9,7 +9,7 @@ WORDS = Catalogue(["b", "a", "7", "cold"], 3)
 
 
 def titles(query: str, n: int = 10) -> list[str]:
-    return [NUMBERS.name(item) for item in Finder(NUMBERS).find(query, n)]
+    return [NUMBERS.name(item) for item in ItemSearch(NUMBERS).find(query, n)]
 
 
 def test_titles_that_begin_so_come_first_then_words_then_the_rest_each_by_popularity() -> None:
@@ -24,10 +24,10 @@ def test_every_word_must_occur() -> None:
 
 def test_an_id_is_found_first() -> None:
     assert titles("7")[:2] == ["Bread", "7"]
-    assert Finder(NUMBERS).find("70", 1) == [0]
+    assert ItemSearch(NUMBERS).find("70", 1) == [0]
     assert titles("11") == ["11"]
-    assert Finder(WORDS).find("7", 5) == [2]
-    assert Finder(WORDS).find("cold", 5) == []
+    assert ItemSearch(WORDS).find("7", 5) == [2]
+    assert ItemSearch(WORDS).find("cold", 5) == []
 
 
 def test_case_and_white_space_do_not_matter() -> None:
@@ -35,13 +35,14 @@ def test_case_and_white_space_do_not_matter() -> None:
 
 
 def test_without_words_the_most_popular_are_shown() -> None:
-    assert Finder(NUMBERS).find(" ", 3) == [0, 1, 2]
-    assert Finder(WORDS).find("", 10) == [0, 1, 2]
+    assert ItemSearch(NUMBERS).find(" ", 3) == [0, 1, 2]
+    assert ItemSearch(WORDS).find("", 10) == [0, 1, 2]
 
 
-def test_text_spells_an_integer_only_where_ids_are_integers() -> None:
-    assert spelled(NUMBERS, "7") == 7
-    assert spelled(NUMBERS, "-7") == -7
-    assert spelled(NUMBERS, "seven") == "seven"
-    assert spelled(NUMBERS, "9" * 5000) == "9" * 5000
-    assert spelled(WORDS, "7") == "7"
+def test_text_names_an_item_by_its_id_or_by_the_integer_that_it_spells() -> None:
+    assert item_of(NUMBERS, "7") == 1
+    assert item_of(NUMBERS, "-7") is None
+    assert item_of(NUMBERS, "seven") is None
+    assert item_of(NUMBERS, "9" * 5000) is None
+    assert item_of(WORDS, "7") == 2
+    assert item_of(WORDS, "cold") is None

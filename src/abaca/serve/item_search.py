@@ -1,23 +1,23 @@
-"""Finding items by id or title, as a person types."""
+"""Search for items by id or title, while a person types."""
 
 import re
 from bisect import bisect_left
 from itertools import accumulate
 
 from abaca.data.catalogue import Catalogue
-from abaca.types import Id
 
-LOOKED_AT = 500
-"""Of the items that match, this many of the most popular are put in order."""
+MOST_MATCHES = 500
+"""Number of the most popular matches that are sorted by fit."""
 
-PASSED = 100_000
-"""Items with one of the words that are looked at for the others, so that no query takes long."""
+MOST_READ = 100_000
+"""Limit of the items with the longest word that are read for the other words; it bounds the time of a query."""
 
 _END = "\n"
+INTEGER = re.compile("-?[0-9]{1,19}")
 
 
-class Finder:
-    """Searches ids and titles; items are numbered by popularity, so the first matches are the most popular ones."""
+class ItemSearch:
+    """An index of ids and titles. Items are numbered by popularity, so the first matches are the most popular."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
@@ -26,12 +26,12 @@ class Finder:
         self._starts = list(accumulate((len(name) + len(_END) for name in self._names), initial=0))
 
     def find(self, query: str, n: int) -> list[int]:
-        """The n that fit best: the item with this id, titles that are or begin so, words that begin so, any other."""
+        """The n best: the item with this id, titles that are or begin with the query, words that begin so, others."""
         words = query.casefold().split()
         if not words:
             return list(range(min(n, self.catalogue.size)))
-        same = self.catalogue.index(spelled(self.catalogue, query.strip()))
-        exact = [same] if same is not None and same < self.catalogue.size else []
+        same = item_of(self.catalogue, query.strip())
+        exact = [] if same is None else [same]
         matches = sorted(self._matches(words), key=lambda item: self._fit(item, words))
         return list(dict.fromkeys([*exact, *matches]))[:n]
 
@@ -44,8 +44,8 @@ class Finder:
         found: list[int] = []
         longest = max(words, key=len)
         place = self._text.find(longest)
-        for _ in range(PASSED):
-            if place < 0 or len(found) == LOOKED_AT:
+        for _ in range(MOST_READ):
+            if place < 0 or len(found) == MOST_MATCHES:
                 break
             item = bisect_left(self._starts, place) - 1
             if all(word in self._names[item] for word in words):
@@ -60,7 +60,9 @@ class Finder:
         return 2 if all(f" {word}" in name for word in words) else 3
 
 
-def spelled(catalogue: Catalogue, text: str) -> Id:
-    """The id that text stands for: where the catalogue's ids are integers, text that spells one is that integer."""
-    integers = bool(catalogue.ids) and isinstance(catalogue.ids[0], int)
-    return int(text) if integers and re.fullmatch(r"-?[0-9]{1,19}", text) else text
+def item_of(catalogue: Catalogue, text: str) -> int | None:
+    """The known item whose id is the text, or the integer that the text spells."""
+    item = catalogue.index(text)
+    if item is None and INTEGER.fullmatch(text):
+        item = catalogue.index(int(text))
+    return item if item is not None and item < catalogue.size else None
