@@ -1,45 +1,53 @@
-# Everything a newcomer needs: `make demo` and `make test` set up by themselves.
+# `make demo` and `make test` create the virtual environment that they need.
 VENV := .venv
 PYTHON := $(VENV)/bin/python
+PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SETUP := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
 THREADS ?= 2
 
-.PHONY: help setup demo serve test check bench docs wheel clean
+.PHONY: help setup dev demo serve test check bench docs wheel clean
 
-help:  ## what there is
+help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-setup: $(SETUP)  ## a virtual environment with abaca and all its extras
+setup: $(SETUP)  ## a virtual environment with abaca, for the demo and its server
+
+dev: $(DEV)  ## the same with all extras and the developers' tools
 
 $(SETUP): pyproject.toml constraints.txt $(wildcard setup.py)
 	python3 -m venv $(VENV)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) torch
+	$(PIP) -e '.[demo,serve]'
 	touch $@
 
-demo: $(SETUP)  ## the main job on grocery data, start to end
+$(DEV): $(SETUP)
+	$(PIP) -e '.[dev]'
+	touch $@
+
+demo: $(SETUP)  ## train on grocery data, evaluate, and write a report
 	$(VENV)/bin/abaca demo
 
-serve: $(SETUP)  ## the page on the models that `make demo` trained
+serve: $(SETUP)  ## a web page on the models that `make demo` trained
 	@test -d demo/cpr || { echo "there is no demo/cpr yet: make demo"; exit 2; }
 	$(VENV)/bin/abaca serve demo/cpr demo/softmax --examples demo/sequences
 
-test: $(SETUP)  ## all tests, the slow ones too
+test: $(DEV)  ## all tests, the slow ones too
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(THREADS)
 
-check: $(SETUP)  ## lint and types
+check: $(DEV)  ## lint and types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-bench: $(SETUP)  ## how fast the loss is here
+bench: $(SETUP)  ## measure the speed of the loss
 	$(VENV)/bin/abaca bench loss
 
-docs: $(SETUP)  ## build the documentation in site/, links checked, without the network
+docs: $(DEV)  ## build the documentation in site/, links checked, without the network
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
-wheel: $(SETUP)  ## build the wheel
+wheel: $(DEV)  ## build the wheel
 	$(PYTHON) -m build --wheel
 
-clean:  ## forget the virtual environment and what was built
+clean:  ## remove the virtual environment and everything built
 	rm -rf $(VENV) build dist demo site src/*.egg-info

@@ -14,14 +14,16 @@ HOUSEHOLDS = {227: "A household that repeats", 1771: "A household that explores"
 NAMES = {
     "Candy/chocolate": "Chocolate",
     "Cans soup/chili": "Canned soup",
-    "Frozen entrees": "Frozen main courses",
     "Frozen meal combo/dinners": "Frozen dinners",
+    "Frozen single-serve premium entrees/dinners/n": "Frozen meat dinners",
     "Frozen single-serve premium entrees/dinners/t": "Frozen dinners",
+    "Mediterranean/greek foods": "Greek foods",
     "Mixes": "Baking mixes",
-    "Popular 750ml wines": "Wine",
+    "Organic peppers all": "Organic peppers",
     "Premium": "Ice cream",
-    "Vegetables all other": "Vegetables",
-    "Yogurt not multi-packs": "Yogurt",
+    "Sour cream/cottage cheese": "Sour cream, cottage cheese",
+    "Sour creams": "Sour cream",
+    "Sweet goods - full size": "Pastries",
 }
 """Names of the product table, made short enough to read."""
 
@@ -72,10 +74,10 @@ def panel(left: float, one: Household) -> list[str]:
     for place, item in enumerate(one.answer):
         line = y + 102 + place * ROW
         colour = REPEAT if item.repeat else NEW
-        width = 120 * (item.probability or 0) / largest
+        width = 112 * (item.probability or 0) / largest
         parts.append(text(x, line, short(item.name)))
-        parts.append(f'<rect x="{x + 200}" y="{line - 12}" width="{width:.1f}" height="14" rx="2" fill="{colour}"/>')
-        parts.append(text(x + 206 + width, line, f"{item.probability:.1%}", 'class="soft"'))
+        parts.append(f'<rect x="{x + 210}" y="{line - 12}" width="{width:.1f}" height="14" rx="2" fill="{colour}"/>')
+        parts.append(text(x + 216 + width, line, f"{item.probability:.1%}", 'class="soft"'))
     kind = "again" if one.is_repeat else "for the first time"
     parts.append(text(x, y + 108 + 5 * ROW, f"bought next: {short(one.following)}, {kind}", 'class="bold"'))
     return parts

@@ -41,7 +41,7 @@ from abaca.training.checkpoint import (
     save_model,
     write_record,
 )
-from abaca.training.trainer import Step, Trainer, Watch
+from abaca.training.trainer import Callback, Step, Trainer
 from abaca.types import Id, Record
 
 UNTRAINED = "this recommender is not trained yet; call fit, or load a saved one with abaca.load"
@@ -78,7 +78,7 @@ class Recommender:
         folder: str | Path | None = None,
         resume: bool = False,
         overwrite: bool = False,
-        watch: Watch | None = None,
+        callback: Callback | None = None,
         items: Any = None,
     ) -> "Recommender":
         """Train on a log, a table, or a prepared folder, keeping the epoch that validates best.
@@ -94,7 +94,7 @@ class Recommender:
         self._items = self._items if items is None else items
         with nullcontext() if where is None else claimed(where, keep=not (resume or overwrite)):
             sequences = self.open(data, items if _prepared(data) else self._items)
-            self._adopt(self._fit(sequences, where, refit, resume, watch or Watch()))
+            self._adopt(self._fit(sequences, where, refit, resume, callback or Callback()))
         self.sequences = sequences
         return self
 
@@ -108,7 +108,7 @@ class Recommender:
             check_apart(where, None if path is None else Path(path))
             _check_not_prepared(where)
 
-    def _fit(self, sequences: Sequences, where: Path | None, refit: bool, resume: bool, watch: Watch) -> Saved:
+    def _fit(self, sequences: Sequences, where: Path | None, refit: bool, resume: bool, callback: Callback) -> Saved:
         """The trained model with its record; it is also in the folder, if there is one."""
         options = self._refit_options() if refit else self.training
         identity = self._identity(sequences, options, refit)
@@ -123,7 +123,7 @@ class Recommender:
         trainer.progress["identity"] = identity
         if where is not None:
             _start_run(where, trainer, identity, resume)
-        trainer.run(_Recorder(where, watch), where)
+        trainer.run(_RunRecord(where, callback), where)
         best = options.stop_after - 1 if refit else trainer.progress["best_epoch"]
         source = sequences.manifest.get("source", {})
         training = {
@@ -288,19 +288,19 @@ def _prepared(data: Any) -> bool:
     return isinstance(data, Sequences) or (isinstance(data, str | Path) and is_prepared(Path(data)))
 
 
-class _Recorder(Watch):
-    """Appends each epoch to the run's record and passes it on."""
+class _RunRecord(Callback):
+    """Appends each epoch to the run's record, then calls the user's callback."""
 
-    def __init__(self, folder: Path | None, watch: Watch) -> None:
-        self.folder, self.watch = folder, watch
+    def __init__(self, folder: Path | None, callback: Callback) -> None:
+        self.folder, self.callback = folder, callback
 
-    def step(self, step: Step) -> None:
-        self.watch.step(step)
+    def on_step(self, step: Step) -> None:
+        self.callback.on_step(step)
 
-    def epoch(self, record: Record) -> None:
+    def on_epoch(self, record: Record) -> None:
         if self.folder is not None:
             append_record(self.folder, record)
-        self.watch.epoch(record)
+        self.callback.on_epoch(record)
 
 
 def _start_run(folder: Path, trainer: Trainer, identity: dict[str, Any], resume: bool) -> None:

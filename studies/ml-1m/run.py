@@ -7,7 +7,6 @@ Everything is chosen on validation; test is read once, here, after the configura
 
 import json
 import platform
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,10 +29,7 @@ def main(config: str, order: str, seed: str, log: str, work: str) -> None:
     if not (model / "model.json").exists():
         options = "--config", HERE / f"{config}.toml", "--seed", seed, "--threads", 1
         abaca("train", sequences, model, *options, "--resume")
-    curve = HERE / "curves" / f"{name}.jsonl"
-    curve.parent.mkdir(exist_ok=True)
-    shutil.copy(model / "training.jsonl", curve)
-    epochs = [json.loads(line) for line in curve.read_text(encoding="utf-8").splitlines()]
+    epochs = [json.loads(line) for line in (model / "training.jsonl").read_text(encoding="utf-8").splitlines()]
     report = {}
     for split in ("valid", "test"):
         answer = json.loads(abaca("evaluate", model, sequences, "--targets", split, "--no-baselines", "--json"))

@@ -1,9 +1,9 @@
-"""What the loss benchmark runs is the same function, made in different ways."""
+"""The contenders of the loss benchmark compute the same function in different ways."""
 
 import pytest
 import torch
 
-from abaca.bench.loss import LAYERS, Data, LossBench, chunked, fused, materialised, products
+from abaca.bench.loss import Data, LossBench, chunked, materialised, plain_form, products, train
 from abaca.errors import SpecError
 from abaca.nn import native
 
@@ -19,30 +19,31 @@ def test_the_contenders_are_those_that_the_documents_name() -> None:
 
 def test_fused_chunked_and_materialised_softmax_give_equal_gradients() -> None:
     gradients = []
-    for way in (lambda data: fused(data, *LAYERS["softmax"]), chunked, materialised):
+    for way in (lambda data: train(data, "softmax"), chunked, materialised):
         data = Data(SIZE)
         way(data)
         assert data.table.grad is not None
-        assert data.f_V.grad is not None
-        gradients.append(torch.cat([data.table.grad, data.f_V.grad.flatten(0, 1)]))
+        assert data.states.grad is not None
+        gradients.append(torch.cat([data.table.grad, data.states.grad.flatten(0, 2)]))
     torch.testing.assert_close(gradients[1], gradients[0])
     torch.testing.assert_close(gradients[2], gradients[0])
 
 
 @pytest.mark.parametrize("name", ["C", "CP", "CPR:100", "CPR:20,100,500"])
-def test_a_layer_reaches_the_projections_it_is_made_of(name: str) -> None:
+def test_a_layer_gives_gradients_to_everything_it_is_made_of(name: str) -> None:
     data = Data(LossBench(items=600, rows=60, dim=8, history=20))
-    copy, point, ks = LAYERS[name]
-    fused(data, copy, point, ks)
-    reached = [leaf.grad is not None for leaf in (data.f_C, data.f_P, data.f_L, *data.f_R)]
-    assert reached == [copy, point, point, *(place < len(ks) for place in range(3))]
+    train(data, name)
+    assert data.embedded.grad is not None
+    assert all(weight.grad is not None for weight in data.layers[name].parameters())
+    data.spend(lambda: products(data))
+    assert data.embedded.grad is None
 
 
 def test_the_plain_form_is_switched_on_for_its_own_run_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(native.SWITCH, "portable")
-    chunked(Data(SIZE))
+    with plain_form():
+        assert native.mode() is None
     assert native.mode() in ("portable", None)
-    products(Data(SIZE))
 
 
 def test_rows_that_fill_no_history_are_refused() -> None:

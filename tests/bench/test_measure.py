@@ -59,10 +59,10 @@ def test_a_ratio_is_the_median_over_rounds_of_cpu_time_per_target() -> None:
 
 
 def test_measurements_are_plain_data_in_milliseconds_and_megabytes() -> None:
-    found = Measurement("a", (Spent(0.001, 0.003, 10), Spent(0.003, 0.005, 10)), {"b": 2.0}, 3_000_000, {"x": 1})
+    found = Measurement("a", (Spent(0.001, 0.003, 10), Spent(0.003, 0.005, 10)), {"b": 2.0}, 3_000_000)
     plain = found.to_json()
-    assert {key: plain[key] for key in ("name", "cpu_ms", "wall_ms", "peak_mb", "cpu_to_b", "x")} == {
-        "name": "a", "cpu_ms": 2.0, "wall_ms": 4.0, "peak_mb": 3.0, "cpu_to_b": 2.0, "x": 1,
+    assert {key: plain[key] for key in ("name", "cpu_ms", "wall_ms", "peak_mb", "cpu_to_b")} == {
+        "name": "a", "cpu_ms": 2.0, "wall_ms": 4.0, "peak_mb": 3.0, "cpu_to_b": 2.0,
     }  # fmt: skip
     assert plain["runs_cpu_ms"] == [1.0, 3.0]
     assert plain["targets_per_cpu_second"] == pytest.approx(5000)
@@ -77,12 +77,8 @@ def test_progress_reaches_its_total_and_only_the_chosen_run() -> None:
 
 
 def test_peak_memory_is_that_of_the_contender_alone() -> None:
-    small, large = (peak_bytes(Memory(), Measurement(name, (Spent(1.0, 1.0, 1),))) for name in ("1", "200"))
+    small, large = (peak_bytes(Memory(), name) for name in ("1", "200"))
     assert large - small == pytest.approx(199 * MEGABYTE, rel=0.2)
-
-
-def test_another_process_knows_its_own_peak() -> None:
-    assert peak_bytes(Memory(), Measurement("1", (Spent(1.0, 1.0, 1, 5), Spent(1.0, 1.0, 1, 7)))) == 7
 
 
 def test_too_few_repetitions_and_unknown_names_are_refused() -> None:

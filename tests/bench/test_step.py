@@ -2,7 +2,7 @@
 
 import pytest
 
-from abaca.bench.growth import Drawn, GrowthBench
+from abaca.bench.growth import GrowthBench, RandomSequences
 from abaca.bench.step import Burst, Enough, StepBench, burst
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
@@ -13,12 +13,12 @@ OPTIONS = TrainingOptions(batch_targets=100, targets=10, overlap=5)
 
 
 def test_a_burst_counts_the_steps_after_the_first() -> None:
-    watch = Burst(2)
-    watch.step(Step(0, 1, 9, 0.0, 100, 0.0))
-    watch.step(Step(0, 2, 9, 0.0, 190, 0.0))
+    callback = Burst(2)
+    callback.on_step(Step(0, 1, 9, 0.0, 100, 0.0))
+    callback.on_step(Step(0, 2, 9, 0.0, 190, 0.0))
     with pytest.raises(Enough):
-        watch.step(Step(0, 3, 9, 0.0, 270, 0.0))
-    assert watch.spent.targets == 170
+        callback.on_step(Step(0, 3, 9, 0.0, 270, 0.0))
+    assert callback.spent.targets == 170
 
 
 def test_a_burst_trains_the_model(small: Sequences) -> None:
@@ -58,7 +58,7 @@ def test_one_size_grows_at_a_time() -> None:
 
 
 def test_drawn_histories_repeat_and_stay_in_the_catalogue() -> None:
-    drawn = Drawn(items=30, history=10, users=4)
+    drawn = RandomSequences(items=30, history=10, users=4)
     assert drawn.items.min() >= 0
     assert drawn.items.max() < 30
     assert len(set(drawn.items.tolist())) < len(drawn.items) == drawn.offsets[-1] == 44

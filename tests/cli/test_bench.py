@@ -67,8 +67,6 @@ def test_growth_takes_lists_of_sizes() -> None:
         (["growth", "--items", "many"], "not a list of whole numbers"),
         (["step", "nothing"], "nothing is not a prepared folder; abaca prepare"),
         (["step", "SEQUENCES", "--encoder", "bert"], "'bert' is not one of"),
-        (["peers", "SEQUENCES", "--peer", "no-python"], "no-python cannot be run"),
-        (["learning", "SEQUENCES", "--peer", "no-python", "--seconds", "0"], "must be above 0"),
     ],
 )
 def test_mistakes_are_named(small: Sequences, words: list[str], message: str) -> None:
@@ -76,6 +74,6 @@ def test_mistakes_are_named(small: Sequences, words: list[str], message: str) ->
         run(*(small.path if word == "SEQUENCES" else word for word in words))
 
 
-@pytest.mark.parametrize("command", ["loss", "step", "evaluate", "growth", "peers", "learning"])
+@pytest.mark.parametrize("command", ["loss", "step", "evaluate", "growth"])
 def test_help_teaches(command: str) -> None:
     assert f"Example: abaca bench {command}" in " ".join(run(command, "--help").replace("│", " ").split())

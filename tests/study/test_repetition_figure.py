@@ -32,10 +32,10 @@ def test_the_legend_counts_sequences_as_the_papers() -> None:
 
 
 def test_a_panel_each_and_one_scale_for_all() -> None:
-    sheet = repetition_figure({"shop": SHOP, "films": FILMS, "other": SHOP, "more": FILMS})
-    assert [panel.get_title(loc="left") for panel in sheet.panels[:4]] == ["shop", "films", "other", "more"]
-    assert len({panel.get_ylim() for panel in sheet.panels[:4]}) == 1
-    svg = sheet.svg(alone=True)
+    figure = repetition_figure({"shop": SHOP, "films": FILMS, "other": SHOP, "more": FILMS})
+    assert [panel.get_title(loc="left") for panel in figure.panels[:4]] == ["shop", "films", "other", "more"]
+    assert len({panel.get_ylim() for panel in figure.panels[:4]}) == 1
+    svg = figure.svg(alone=True)
     assert svg.startswith("<svg")
     assert "films" in svg
     assert "95 % intervals" in svg

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from abaca.study.statistics import Point, choose_users, repeat_curves, repeats, repeats_before
+from abaca.study.statistics import choose_users, repeats, repeats_before
 from study.samples import HISTORIES, sequences_of
 
 
@@ -30,20 +30,6 @@ def test_repeats_before_count_the_history_only(by_user) -> None:
     assert pick(repeats_before(repeats(sequences), sequences)) == {"a": [0, 0, 0, 1, 1], "b": [0, 0, 0], "c": [0, 0]}
 
 
-def test_curves_by_hand(by_user) -> None:
-    sequences, _ = by_user
-    curves = repeat_curves(sequences, fewest=1)
-    assert curves.without_repeat == (Point(1.0, 3, pytest.approx(1 / 3)), Point(2.0, 2, 0.5))
-    assert curves.with_repeat == (Point(3.0, 1, 0.0), Point(4.0, 1, 1.0))
-
-
-def test_a_bin_with_too_few_interactions_is_left_out(by_user) -> None:
-    sequences, _ = by_user
-    curves = repeat_curves(sequences, fewest=3)
-    assert [point.length for point in curves.without_repeat] == [1.0]
-    assert curves.with_repeat == ()
-
-
 def test_users_are_chosen_by_their_share_of_repeats(tmp_path: Path) -> None:
     histories = {
         "loyal": "m m m m m",  # 3 of 4 earlier ones are repeats, the target is a repeat
@@ -56,9 +42,8 @@ def test_users_are_chosen_by_their_share_of_repeats(tmp_path: Path) -> None:
     assert {c.kind: sequences.user_ids[c.user] for c in chosen} == {
         "copy": "loyal",
         "explore": "wanders",
-        "typical": "between",
     }
-    assert {c.kind: c.share for c in chosen} == {"copy": 0.75, "explore": 0.0, "typical": 0.25}
+    assert {c.kind: c.share for c in chosen} == {"copy": 0.75, "explore": 0.0}
     assert all(c.position == sequences.offsets[c.user] + 4 for c in chosen)
 
 

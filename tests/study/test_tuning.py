@@ -12,7 +12,7 @@ from abaca.data.sequences import Sequences
 from abaca.errors import SequencesError, SpecError
 from abaca.recommender import Recommender
 from abaca.study.tuning import Search, Tuning, read_space
-from abaca.training.trainer import Watch
+from abaca.training.trainer import Callback
 
 FIXED = {"epochs": 1, "warmup": 1, "seed": 0, "batch_targets": 200}
 SPACE = {"lr": {"low": 1e-4, "high": 1e-1, "log": True}, "size": [4, 8]}
@@ -22,27 +22,27 @@ class Killed(BaseException):
     """Stands for a kill: nothing catches it."""
 
 
-class KillLater(Watch):
-    def epoch(self, record: dict) -> None:  # type: ignore[type-arg]
+class KillLater(Callback):
+    def on_epoch(self, record: dict) -> None:  # type: ignore[type-arg]
         raise Killed
 
 
 def test_the_best_trial_becomes_a_config(small: Sequences, tmp_path: Path) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     search = Search("gru4rec", "softmax+C", FIXED, SPACE)
-    found = Tuning(search, small, tmp_path).run(3, 0, told.append, Watch())
-    assert len(told) == found.trials == 3
+    found = Tuning(search, small, tmp_path).run(3, 0, lines.append, Callback())
+    assert len(lines) == found.trials == 3
     text = (tmp_path / "best.toml").read_text(encoding="utf-8")
     config = read_space(tmp_path / "best.toml")
-    assert f"{found.figure:.4f}" in text
+    assert f"{found.value:.4f}" in text
     assert config["encoder"] == "gru4rec"
     assert config["dim"] == config["hidden"]
     again = Recommender(config.pop("encoder"), config.pop("output"), **config).fit(small)
     assert again.saved is not None
-    assert again.saved.training["best"] == found.figure
-    more = Tuning(search, small, tmp_path).run(4, 0, told.append, Watch())
-    assert len(told) == more.trials == 4
-    assert more.figure >= found.figure
+    assert again.saved.training["best"] == found.value
+    more = Tuning(search, small, tmp_path).run(4, 0, lines.append, Callback())
+    assert len(lines) == more.trials == 4
+    assert more.value >= found.value
 
 
 def test_a_killed_trial_goes_on(small: Sequences, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_killed_trial_goes_on(small: Sequences, tmp_path: Path) -> None:
     assert list((tmp_path / "runs").glob("*-0.lock"))  # as a kill leaves it
     tuning = Tuning(search, small, tmp_path)
     begun = tuning.study.trials[0]
-    found = tuning.run(1, 0, lambda text: None, Watch())
+    found = tuning.run(1, 0, lambda text: None, Callback())
     states = [trial.state.name for trial in tuning.study.trials]
     assert states == ["FAIL", "COMPLETE"]
     assert tuning.study.trials[1].params == begun.params
@@ -93,7 +93,7 @@ def test_what_another_search_left_does_not_matter(small: Sequences, tmp_path: Pa
             1, 0, lambda text: None, KillLater()
         )
     found = Tuning(Search("gru4rec", "softmax+C", {**FIXED, "epochs": 2}, space), small, tmp_path).run(
-        1, 0, lambda text: None, Watch()
+        1, 0, lambda text: None, Callback()
     )
     assert found.trials == 1
 
@@ -106,23 +106,23 @@ def test_searches_side_by_side_make_no_more_trials_than_asked_for(small: Sequenc
     def beside(text: str) -> None:
         ran.append(text)
         if len(ran) == 1:
-            second.run(3, 0, ran.append, Watch())
+            second.run(3, 0, ran.append, Callback())
 
-    assert first.run(3, 0, beside, Watch()).trials == 3
+    assert first.run(3, 0, beside, Callback()).trials == 3
 
 
 def test_words_are_searched_too(small: Sequences, tmp_path: Path) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     search = Search("gru4rec", "softmax", FIXED, {"schedule": ["constant"], "lr": [0.01]})
-    Tuning(search, small, tmp_path).run(1, 0, told.append, Watch())
-    assert told[0].endswith("with schedule constant, lr 0.01")
+    Tuning(search, small, tmp_path).run(1, 0, lines.append, Callback())
+    assert lines[0].endswith("with schedule constant, lr 0.01")
 
 
 def test_searchers_that_try_the_same_train_it_once(small: Sequences, tmp_path: Path) -> None:
     trained: list[int] = []
 
-    class Slow(Watch):
-        def epoch(self, record: dict) -> None:  # type: ignore[type-arg]
+    class Slow(Callback):
+        def on_epoch(self, record: dict) -> None:  # type: ignore[type-arg]
             trained.append(record["epoch"])
             time.sleep(0.3)
 
@@ -131,13 +131,13 @@ def test_searchers_that_try_the_same_train_it_once(small: Sequences, tmp_path: P
     with ThreadPoolExecutor() as pool:
         found = list(pool.map(lambda tuning: tuning.run(2, 0, lambda text: None, Slow()), searchers))
     assert trained == [0]
-    assert found[0].figure == found[1].figure
+    assert found[0].value == found[1].value
     states = {trial.state.name for trial in searchers[0].study.trials}
     assert states == {"COMPLETE"}
 
 
-class StopLater(Watch):
-    def epoch(self, record: dict) -> None:  # type: ignore[type-arg]
+class StopLater(Callback):
+    def on_epoch(self, record: dict) -> None:  # type: ignore[type-arg]
         raise KeyboardInterrupt
 
 
@@ -148,27 +148,27 @@ def test_a_stopped_trial_goes_on(small: Sequences, tmp_path: Path) -> None:
         Tuning(search, small, tmp_path).run(1, 0, lambda text: None, StopLater())
     tuning = Tuning(search, small, tmp_path)
     begun = tuning.study.trials[0]
-    tuning.run(1, 0, lambda text: None, Watch())
+    tuning.run(1, 0, lambda text: None, Callback())
     assert [trial.state.name for trial in tuning.study.trials] == ["FAIL", "COMPLETE"]
     assert tuning.study.trials[1].params == begun.params
 
 
 def test_options_that_do_not_fit_together_end_a_trial_not_the_search(small: Sequences, tmp_path: Path) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     search = Search("sasrec", "softmax", {**FIXED, "heads": 4}, {"size": {"low": 4, "high": 8}})
-    Tuning(search, small, tmp_path).run(12, 0, told.append, Watch())
-    assert len(told) == 12
-    refused = [text for text in told if "cannot be divided among 4 heads" in text]
+    Tuning(search, small, tmp_path).run(12, 0, lines.append, Callback())
+    assert len(lines) == 12
+    refused = [text for text in lines if "cannot be divided among 4 heads" in text]
     assert 0 < len(refused) < 12
-    told.clear()
+    lines.clear()
     stepped = Search("sasrec", "softmax", {**FIXED, "heads": 4}, {"size": {"low": 4, "high": 8, "step": 4}})
-    Tuning(stepped, small, tmp_path).run(3, 0, told.append, Watch())
-    assert all("validation NDCG@10" in text for text in told)
+    Tuning(stepped, small, tmp_path).run(3, 0, lines.append, Callback())
+    assert all("validation NDCG@10" in text for text in lines)
 
 
 def test_the_best_options_of_an_encoder_are_a_config_too(small: Sequences, tmp_path: Path) -> None:
     search = Search("sasrec", "softmax", {**FIXED, "dim": 4}, {"blocks": [1], "inner": [8]})
-    Tuning(search, small, tmp_path).run(1, 0, lambda text: None, Watch())
+    Tuning(search, small, tmp_path).run(1, 0, lambda text: None, Callback())
     config = read_config(tmp_path / "best.toml")
     assert (config["blocks"], config["inner"]) == (1, 8)
     Recommender(config.pop("encoder"), config.pop("output"), **config)
@@ -176,11 +176,11 @@ def test_the_best_options_of_an_encoder_are_a_config_too(small: Sequences, tmp_p
 
 def test_any_seed_will_do(small: Sequences, tmp_path: Path) -> None:
     search = Search("gru4rec", "softmax", FIXED, SPACE)
-    assert Tuning(search, small, tmp_path, seed=20240131123456).run(1, 0, lambda text: None, Watch()).trials == 1
+    assert Tuning(search, small, tmp_path, seed=20240131123456).run(1, 0, lambda text: None, Callback()).trials == 1
 
 
 def test_without_validation_nothing_can_be_chosen(tmp_path: Path) -> None:
     with read_log(pyarrow.table({"user": [1, 1, 2, 2], "item": [1, 2, 1, 2]})) as log:
         sequences = prepare(log, tmp_path / "sequences", options=PrepareOptions(min_user=2))
-    with pytest.raises(SequencesError, match="no validation target to choose by"):
+    with pytest.raises(SequencesError, match="there is no validation target"):
         Tuning(Search("gru4rec", "softmax", FIXED, SPACE), sequences, tmp_path)

@@ -12,11 +12,12 @@ from abaca.errors import SpecError, TrainingError
 from abaca.study import work as work_room
 from abaca.study.jobs import Place, run_study
 from abaca.study.plan import RowKey
+from abaca.study.report import cases, publish
 from abaca.study.results import Results
-from abaca.study.runs import Workshop
-from abaca.study.study_report import cases, publish
+from abaca.study.runs import Workspace
+from abaca.study.tables import Row, estimate
 from abaca.study.work import Message, Work
-from abaca.training.trainer import Watch
+from abaca.training.trainer import Callback
 
 STUDY = """
 outputs = ["softmax", "softmax+C"]
@@ -64,20 +65,20 @@ def test_every_kind_of_entry_is_there_once(done: Work) -> None:
 
 
 def test_validation_chooses_and_only_the_chosen_is_tested(done: Work) -> None:
-    chosen = done.standing.chosen(ROW)
+    chosen = done.state.chosen(ROW)
     assert chosen is not None
-    tried = {run.id: done.results.get("run", run.id) for run in done.standing.searched(ROW)}
+    tried = {run.id: done.results.get("run", run.id) for run in done.state.searched(ROW)}
     assert all(entry is not None for entry in tried.values())
     best = max(tried, key=lambda id: tried[id]["best"])  # type: ignore[index]
     assert chosen.id == best
     tested = {entry["id"] for entry in done.results.all("test")}
-    assert {run.id for run in done.standing.seeds(ROW)} <= tested
+    assert {run.id for run in done.state.seeds(ROW)} <= tested
     assert not (set(tried) - {best}) & tested
 
 
 def test_a_row_is_the_mean_over_its_seeds(done: Work) -> None:
-    values = [entry["groups"]["all"]["metrics"]["ndcg@10"]["value"] for entry in done.standing.tests(ROW)]
-    found = done.standing.estimate(ROW, "ndcg@10")
+    values = [entry["groups"]["all"]["metrics"]["ndcg@10"]["value"] for entry in done.state.tests(ROW)]
+    found = estimate(done.state, Row("GRU4Rec", *ROW[1:]), ROW.data, "ndcg@10")
     assert len(values) == 2
     assert found is not None
     assert found.value == pytest.approx(sum(values) / 2)
@@ -85,7 +86,7 @@ def test_a_row_is_the_mean_over_its_seeds(done: Work) -> None:
 
 def test_nothing_is_done_twice(place: Place, done: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     before = done.results.path.read_bytes()
-    monkeypatch.setattr(Workshop, "train", None)
+    monkeypatch.setattr(Workspace, "train", None)
     messages: list[Message] = []
     run_study(place, 1, 1, messages.append)
     assert done.results.path.read_bytes() == before
@@ -93,7 +94,7 @@ def test_nothing_is_done_twice(place: Place, done: Work, monkeypatch: pytest.Mon
 
 
 def test_the_id_of_a_run_follows_from_what_matters(done: Work) -> None:
-    run = done.standing.searched(ROW)[0]
+    run = done.state.searched(ROW)[0]
     others = [
         run.with_seed(9),
         run.with_options({**dict(run.options), "lr": 5.0}),
@@ -126,19 +127,19 @@ def test_two_writers_do_not_mix_their_lines(tmp_path: Path) -> None:
 
 
 def test_a_run_that_diverges_is_noted_and_never_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train = Workshop.train
+    train = Workspace.train
 
-    def diverge(self: Workshop, run, sequences, watch):  # type: ignore[no-untyped-def]
+    def diverge(self: Workspace, run, sequences, callback):  # type: ignore[no-untyped-def]
         if dict(run.options)["lr"] == 0.02:
             raise TrainingError("the loss is nan")
-        return train(self, run, sequences, watch)
+        return train(self, run, sequences, callback)
 
-    monkeypatch.setattr(work_room.Workshop, "train", diverge)
+    monkeypatch.setattr(work_room.Workspace, "train", diverge)
     text = STUDY.replace('outputs = ["softmax", "softmax+C"]\nseeds = [0, 1]', 'outputs = ["softmax+C"]')
     text = text.replace('examples = ["softmax", "softmax+C"]\n', "")
     (tmp_path / "study.toml").write_text(text, encoding="utf-8")
     work = run_study(Place(tmp_path / "study.toml", None, tmp_path), 1, 1, lambda message: None)
-    chosen = work.standing.chosen(ROW)
+    chosen = work.state.chosen(ROW)
     assert chosen is not None
     assert dict(chosen.options)["lr"] == 1e-9
     assert [entry["error"] for entry in work.results.all("run") if "error" in entry] == ["the loss is nan"]
@@ -148,14 +149,14 @@ def test_results_made_with_other_defaults_are_refused(place: Place, done: Work, 
     text = done.results.path.read_text(encoding="utf-8").replace('"patience":10', '"patience":7')
     (tmp_path / "results.jsonl").write_text(text, encoding="utf-8")
     work = Place(place.study, None, tmp_path).work()
-    with pytest.raises(SpecError, match="made with patience = 7, which is now 10 by default; write patience"):
-        work.standing.check_defaults()
+    with pytest.raises(SpecError, match="made with patience = 7, now the default is 10; write patience"):
+        work.state.check_defaults()
 
 
 def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
     text = STUDY.replace('synthetic = { rule = "copy-after-repeat", users = 60, items = 40, length = 14 }', 'log = "x"')
     (tmp_path / "study.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(SpecError, match=r"data 'copy': .*x is not there; --data"):
+    with pytest.raises(SpecError, match=r"data 'copy': .*x is not there; pass .* --data"):
         run_study(Place(tmp_path / "study.toml", None, tmp_path), 1, 1, lambda message: None)
 
 
@@ -167,8 +168,8 @@ def test_a_log_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:
     (data,) = work.study.data
     work.study = replace(work.study, data=(replace(data, synthetic={**data.synthetic, "seed": 7}),))
     for kind in ("run", "baseline"):
-        with pytest.raises(SpecError, match=r"data 'copy': its log, .* has changed since this command began"):
-            tasks[kind].do(Watch())
+        with pytest.raises(SpecError, match=r"data 'copy': its log or its options have changed"):
+            tasks[kind].do(Callback())
     assert not list(work.results.all("run"))
 
 
@@ -182,9 +183,9 @@ def test_of_two_studies_in_one_folder_each_reports_its_own_data(tmp_path: Path) 
     for each in places:
         work = each.work()
         work.prepare(lambda message: None)
-        prints.append(work.standing.data["copy"]["fingerprint"])
+        prints.append(work.state.data["copy"]["fingerprint"])
     assert prints[0] != prints[1]
-    assert [each.work().standing.data["copy"]["fingerprint"] for each in places] == prints
+    assert [each.work().state.data["copy"]["fingerprint"] for each in places] == prints
 
 
 @pytest.mark.parametrize(
@@ -204,10 +205,10 @@ def test_data_that_is_changed_and_changed_back_is_what_it_was(tmp_path: Path) ->
         path.write_text(STUDY.replace("users = 60", f"users = {users}"), encoding="utf-8")
         work = Place(path, None, tmp_path).work()
         work.prepare(lambda message: None)
-        assert work.standing.data["copy"]["fingerprint"] == work.workshop.sequences(work.study.data[0]).fingerprint
+        assert work.state.data["copy"]["fingerprint"] == work.workspace.sequences(work.study.data[0]).fingerprint
         again = Place(path, None, tmp_path).work()  # as `--only-report` reads it
-        assert again.standing.data == work.standing.data
-        return str(work.standing.data["copy"]["fingerprint"])
+        assert again.state.data == work.state.data
+        return str(work.state.data["copy"]["fingerprint"])
 
     first, other = prepared(60), prepared(61)
     assert first != other
@@ -223,7 +224,7 @@ def test_examples_take_up_titles_that_come_later(tmp_path: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8") + 'items = "items.parquet"\n', encoding="utf-8")
     titled = run_study(Place(path, None, tmp_path), 1, 1, lambda message: None)
     assert "Thing " not in json.dumps([entry["cases"] for entry in plain.results.all("example")])
-    (case, *_) = cases(titled.standing)["copy"]
+    (case, *_) = cases(titled.state)["copy"]
     assert "Thing " in json.dumps(asdict(case))
     assert len(list(titled.results.all("run"))) == len(list(plain.results.all("run")))
 
@@ -233,7 +234,7 @@ def test_a_report_takes_away_only_what_reports_write(place: Place, done: Work) -
     tables.mkdir(exist_ok=True)
     for name in ("paper.md", "paper.pdf", "notes.md"):  # this study has no table beside the paper's
         (tables / name).write_text("mine", encoding="utf-8")
-    publish(done.standing, place.folder)
+    publish(done.state, place.folder)
     assert not (tables / "paper.md").exists()
     assert (tables / "paper.pdf").read_text(encoding="utf-8") == (tables / "notes.md").read_text(encoding="utf-8")
 
@@ -241,7 +242,7 @@ def test_a_report_takes_away_only_what_reports_write(place: Place, done: Work) -
 def test_many_rows_can_still_differ(done: Work) -> None:
     """Holm's correction over m rows multiplies p by up to m; the least p must not make a mark impossible."""
     rows = 40
-    evaluation = done._ranked(ROW, Watch())
+    evaluation = done._ranked(ROW, Callback())
     worse = [replace(one, rank=one.rank + 1000) for one in evaluation]
     p_value = work_room._compared(evaluation, worse, rows)["ndcg@10"]["p_value"]
     assert rows * p_value < 0.01

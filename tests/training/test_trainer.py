@@ -27,7 +27,7 @@ from abaca.nn.model import make_model
 from abaca.options import TrainingOptions
 from abaca.recommender import Recommender
 from abaca.training.checkpoint import LOCK, RECORD, STATE, claimed, save_state
-from abaca.training.trainer import Step, Trainer, Watch, swapped
+from abaca.training.trainer import Callback, Step, Trainer, swapped
 from abaca.types import Record
 
 QUICK = TrainingOptions(
@@ -50,13 +50,13 @@ class Cut(Exception):
     """The run ends here, as if the machine had gone."""
 
 
-class CutAt(Watch):
+class CutAt(Callback):
     """Saves the state after a step, then stops the run at another."""
 
     def __init__(self, trainer: Trainer, folder: Path, save_at: int, cut_at: int) -> None:
         self.trainer, self.folder, self.save_at, self.cut_at = trainer, folder, save_at, cut_at
 
-    def step(self, step: Step) -> None:
+    def on_step(self, step: Step) -> None:
         taken = self.trainer.progress["taken"]
         if taken == self.save_at:
             save_state(self.folder, self.trainer.state(), self.trainer.progress)
@@ -71,8 +71,8 @@ def trainer_for(sequences: Sequences, options: TrainingOptions, output: str = "s
     return Trainer(model, sequences, options, **more)
 
 
-def finish(trainer: Trainer, watch: Watch | None = None) -> Run:
-    trainer.run(watch or Watch())
+def finish(trainer: Trainer, callback: Callback | None = None) -> Run:
+    trainer.run(callback or Callback())
     weights = {name: weight.detach().clone() for name, weight in trainer.weights.items()}
     return Run(weights, trainer.progress["records"], trainer)
 
@@ -134,7 +134,7 @@ def saves(sequences: Sequences, options: TrainingOptions, folder: Path) -> int:
         return state()
 
     trainer.state = counted  # type: ignore[method-assign]
-    trainer.run(Watch(), folder)
+    trainer.run(Callback(), folder)
     return written
 
 
@@ -183,8 +183,8 @@ def test_schedules_by_hand(small: Sequences, schedule: str, expected: list[float
     assert trainer.steps_per_epoch == 4
     used: list[float] = []
 
-    class Rates(Watch):
-        def step(self, step: Step) -> None:
+    class Rates(Callback):
+        def on_step(self, step: Step) -> None:
             used.append(trainer.optimizer.param_groups[0]["lr"])
 
     run = finish(trainer, Rates())
@@ -202,8 +202,8 @@ def test_early_stopping_keeps_the_best_weights(small: Sequences) -> None:
     trainer = trainer_for(small, options)
     after: list[dict[str, Tensor]] = []
 
-    class Keep(Watch):
-        def epoch(self, record: Record) -> None:
+    class Keep(Callback):
+        def on_epoch(self, record: Record) -> None:
             after.append({name: weight.detach().clone() for name, weight in trainer.weights.items()})
 
     run = finish(trainer, Keep())
@@ -236,8 +236,8 @@ def test_clipping_bounds_the_gradient(small: Sequences) -> None:
     trainer = trainer_for(small, dataclasses.replace(QUICK, clip=0.01))
     norms: list[float] = []
 
-    class Norms(Watch):
-        def step(self, step: Step) -> None:
+    class Norms(Callback):
+        def on_step(self, step: Step) -> None:
             gradients = [weight.grad for weight in trainer.weights.values()]
             assert all(gradient is not None for gradient in gradients)
             norms.append(float(torch.stack([g.norm() for g in gradients if g is not None]).norm()))
@@ -254,8 +254,8 @@ def test_the_running_average_by_hand(small: Sequences) -> None:
     expected = trainer.weights[name].detach().clone().double()
     count = 0
 
-    class Follow(Watch):
-        def step(self, step: Step) -> None:
+    class Follow(Callback):
+        def on_step(self, step: Step) -> None:
             nonlocal expected, count
             count += 1
             decay = min(0.6, (1 + count) / (10 + count))
@@ -345,13 +345,13 @@ def quick_recommender(**options: Any) -> Recommender:
     return Recommender("gru4rec", "softmax+C", **{**dataclasses.asdict(QUICK), **sizes, **options})
 
 
-class CutAfter(Watch):
+class CutAfter(Callback):
     """Stops at a step of an epoch."""
 
     def __init__(self, epoch: int, step: int) -> None:
         self.at = (epoch, step)
 
-    def step(self, step: Step) -> None:
+    def on_step(self, step: Step) -> None:
         if (step.epoch, step.step) == self.at:
             raise Cut
 
@@ -366,7 +366,7 @@ def test_a_run_in_a_folder_resumes_with_the_same_record(small: Sequences, tmp_pa
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     quick_recommender(checkpoint_minutes=0.0).fit(small, folder=whole)
     with pytest.raises(Cut):
-        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=cut, watch=CutAfter(*at))
+        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=cut, callback=CutAfter(*at))
     with (cut / RECORD).open("a") as record:
         record.write('{"epoch": 0, "lo')  # killed while it wrote a line
     resumed = quick_recommender(checkpoint_minutes=0.0).fit(small, folder=cut, resume=True)
@@ -384,15 +384,15 @@ def test_a_resumed_run_keeps_its_number_of_threads(small: Sequences, tmp_path: P
         torch.set_num_threads(1)
         quick_recommender(checkpoint_minutes=0.0).fit(small, folder=whole)
         with pytest.raises(Cut):
-            quick_recommender(checkpoint_minutes=0.0).fit(small, folder=cut, watch=CutAfter(1, 1))
+            quick_recommender(checkpoint_minutes=0.0).fit(small, folder=cut, callback=CutAfter(1, 1))
         torch.set_num_threads(3)
         seen = []
 
-        class Threads(Watch):
-            def step(self, step: Step) -> None:
+        class Threads(Callback):
+            def on_step(self, step: Step) -> None:
                 seen.append(torch.get_num_threads())
 
-        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=cut, resume=True, watch=Threads())
+        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=cut, resume=True, callback=Threads())
         assert set(seen) == {1}
         assert torch.get_num_threads() == 3
     finally:
@@ -404,11 +404,11 @@ def test_resuming_a_finished_run_trains_nothing(small: Sequences, tmp_path: Path
     one = quick_recommender().fit(small, folder=tmp_path)
     before = (tmp_path / RECORD).read_text()
 
-    class Never(Watch):
-        def step(self, step: Step) -> None:
+    class Never(Callback):
+        def on_step(self, step: Step) -> None:
             raise AssertionError("a finished run was trained again")
 
-    again = quick_recommender().fit(small, folder=tmp_path, resume=True, watch=Never())
+    again = quick_recommender().fit(small, folder=tmp_path, resume=True, callback=Never())
     assert one.saved is not None
     assert again.saved is not None
     assert same(dict(one.saved.model.state_dict()), dict(again.saved.model.state_dict()))
@@ -418,7 +418,7 @@ def test_resuming_a_finished_run_trains_nothing(small: Sequences, tmp_path: Path
 
 def test_resuming_another_run_is_refused_and_says_what_differs(small: Sequences, tmp_path: Path) -> None:
     with pytest.raises(Cut):
-        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=tmp_path, watch=CutAfter(0, 3))
+        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=tmp_path, callback=CutAfter(0, 3))
     with pytest.raises(ModelError, match=r"another dim, lr; resume with the options it began with") as caught:
         quick_recommender(checkpoint_minutes=0.0, lr=0.5, dim=4).fit(small, folder=tmp_path, resume=True)
     assert str(tmp_path) in str(caught.value)
@@ -437,7 +437,7 @@ def test_a_folder_takes_one_run_at_a_time(small: Sequences, tmp_path: Path) -> N
 
 def test_a_run_that_was_stopped_is_not_lost_by_mistake(small: Sequences, tmp_path: Path) -> None:
     with pytest.raises(Cut):
-        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=tmp_path, watch=CutAfter(0, 3))
+        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=tmp_path, callback=CutAfter(0, 3))
     state = (tmp_path / STATE).read_bytes()
     with pytest.raises(ModelError, match="holds a run that was stopped; `resume=True` goes on with it"):
         quick_recommender().fit(small, folder=tmp_path)
@@ -448,7 +448,7 @@ def test_a_run_that_was_stopped_is_not_lost_by_mistake(small: Sequences, tmp_pat
 
 def test_a_damaged_state_is_refused(small: Sequences, tmp_path: Path) -> None:
     with pytest.raises(Cut):
-        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=tmp_path, watch=CutAfter(0, 3))
+        quick_recommender(checkpoint_minutes=0.0).fit(small, folder=tmp_path, callback=CutAfter(0, 3))
     state = tmp_path / STATE
     state.write_bytes(state.read_bytes()[:-10])
     with pytest.raises(ModelError, match=r"run.safetensors cannot be read .* train from the start"):
@@ -517,7 +517,7 @@ def test_training_that_diverges_stops_and_says_how_to_go_on(small: Sequences) ->
     with torch.no_grad():
         trainer.weights["items.weight"][0] = torch.nan
     with pytest.raises(TrainingError, match="diverged; lower lr"):
-        trainer.run(Watch())
+        trainer.run(Callback())
 
 
 def test_the_warm_up_of_a_short_run_is_short(small: Sequences) -> None:

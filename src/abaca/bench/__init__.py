@@ -1,1 +1,1 @@
-"""How fast it is here: contenders that do the same work, measured side by side."""
+"""Benchmarks of the machine at hand: contenders that do the same work, measured in turns."""

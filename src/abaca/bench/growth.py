@@ -1,4 +1,4 @@
-"""How the cost of a training step grows: with the catalogue, with the length of the histories, with threads."""
+"""The cost of a training step by the size of the catalogue, the length of histories and the threads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from abaca.bench.measure import Contender, Spent
-from abaca.bench.sizes import paper_sizes
 from abaca.bench.step import burst
 from abaca.data.sequences import Targets
 from abaca.errors import SpecError
@@ -21,12 +20,12 @@ HISTORIES = (50, 100, 200, 400)
 THREADS = (1, 2)
 
 STEPS = 3
-"""How many steps the drawn histories are enough for."""
+"""Steps that the random histories suffice for."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One point of the growth."""
+    """One combination of sizes."""
 
     items: int
     history: int
@@ -39,7 +38,7 @@ class Case:
 
 @dataclass(frozen=True)
 class GrowthBench:
-    """Whole training steps of `rows` positions: one of the sizes grows while the others stay at their middle."""
+    """Whole training steps of `rows` positions; one size grows at a time, the others stay fixed."""
 
     items: tuple[int, ...] = ITEMS
     histories: tuple[int, ...] = HISTORIES
@@ -65,7 +64,7 @@ class GrowthBench:
 
     @property
     def cases(self) -> list[Case]:
-        """The points, each once."""
+        """The combinations, each once."""
         history, threads = self.histories[0], self.threads[0]
         found = [Case(items, history, threads) for items in self.items]
         found += [Case(self.middle, history, threads) for history in self.histories]
@@ -73,7 +72,7 @@ class GrowthBench:
         return list(dict.fromkeys(found))
 
     def references(self, name: str) -> Mapping[str, str]:
-        """Everything is compared with the middle."""
+        """Every size is compared with the same step at the middle catalogue."""
         middle = Case(self.middle, self.histories[0], self.threads[0])
         return {f"{self.middle:,} items": middle.name}
 
@@ -81,24 +80,24 @@ class GrowthBench:
         return {case.name: partial(self.run, case) for case in self.cases}
 
     def run(self, case: Case) -> Spent:
-        """Train a fresh model on drawn histories: the first step warms up, the second is measured."""
+        """Two training steps of a new model on random histories; the first is a warm-up."""
         before = torch.get_num_threads()
         torch.set_num_threads(case.threads)
-        sizes = paper_sizes(self.encoder) | ({"window": case.history} if self.encoder == "sasrec" else {})
+        sizes = {"window": case.history} if self.encoder == "sasrec" else {}
         try:
             model = make_model(self.encoder, self.output, case.items, **sizes)
             options = TrainingOptions(targets=case.history, overlap=0, batch_targets=self.rows)
-            drawn: Any = Drawn(case.items, case.history, STEPS * (self.rows // case.history))
+            drawn: Any = RandomSequences(case.items, case.history, STEPS * (self.rows // case.history))
             return burst(model, drawn, options, 1)
         finally:
             torch.set_num_threads(before)
 
 
-class Drawn:
-    """Sequences in memory for training alone: every user has one window of targets, some items come often."""
+class RandomSequences:
+    """Random sequences for training: every user has one window of targets, some items are frequent."""
 
     def __init__(self, items: int, history: int, users: int) -> None:
-        self.path = "drawn histories"
+        self.path, self.times = "random histories", None
         drawn = np.random.default_rng(0).random(users * (history + 1)) ** 3 * items
         self.items = drawn.astype(np.int32)
         self.offsets = np.arange(users + 1) * (history + 1)

@@ -1,7 +1,8 @@
-"""The loss alone: every output layer with all its gradients, against the three matrix products it cannot avoid."""
+"""The loss alone: each output layer with all its gradients, against the three matrix products of a softmax."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,23 +12,13 @@ from torch.nn import functional as F
 
 from abaca.bench.measure import Contender, Spent, timed
 from abaca.errors import SpecError
-from abaca.nn import native
-from abaca.nn.logits import Level, Logits, Overrides, cross_entropy
-from abaca.nn.outputs.copies import Pointer, Windows, history_logits
+from abaca.nn.outputs import Encoded, OutputSpec, Softmax
 
-LAYERS: dict[str, tuple[bool, bool, tuple[int, ...]]] = {
-    "softmax": (False, False, ()),
-    "C": (True, False, ()),
-    "CP": (True, True, ()),
-    "CPR:100": (True, True, (100,)),
-    "CPR:20,100,500": (True, True, (20, 100, 500)),
-}
-"""Whether a layer copies and points, and its rerank levels."""
-
-MOST_LEVELS = 3
+LAYERS = {"softmax": "softmax", **{name: f"softmax+{name}" for name in ("C", "CP", "CPR:100", "CPR:20,100,500")}}
+"""Contenders that are output layers, by name."""
 
 TILE_ROWS, TILE_BYTES = 128, 64 << 20
-"""How many rows the products alone take at a time, and how much memory at most for their logits."""
+"""Rows that the products alone take at a time, and the largest memory of their logits."""
 
 
 @dataclass(frozen=True)
@@ -51,23 +42,23 @@ class LossBench:
         return f"Loss and all gradients: {self.rows:,} positions, {self.items:,} items, d = {self.dim}"
 
     def references(self, name: str) -> Mapping[str, str]:
-        """Everything is compared with the products alone and with the fused softmax."""
+        """Every contender is compared with the products alone and with softmax."""
         return {other: other for other in ("gemm", "softmax")}
 
     def contenders(self) -> Mapping[str, Contender]:
         data = Data(self)
-        work = {
+        work: dict[str, Callable[[], None]] = {
             "gemm": partial(products, data),
-            "softmax": partial(fused, data, *LAYERS["softmax"]),
+            "softmax": partial(train, data, "softmax"),
             "softmax-materialised": partial(materialised, data),
             "softmax-chunked": partial(chunked, data),
         }
-        work |= {name: partial(fused, data, *layer) for name, layer in LAYERS.items() if name not in work}
+        work |= {name: partial(train, data, name) for name in LAYERS if name not in work}
         return {name: partial(data.spend, one) for name, one in work.items()}
 
 
 class Data:
-    """Projections of positions, in histories with repeats, and an item table."""
+    """Random states in histories with repeats, an item table, and the output layers."""
 
     def __init__(self, size: LossBench) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -76,47 +67,39 @@ class Data:
             return torch.randn(*shape, generator=generator).mul_(size.dim**-0.25).requires_grad_()
 
         batch = size.rows // size.history
-        self.size = size
+        self.rows = size.rows
         self.table = normal(size.items, size.dim)
+        self.states = normal(batch, size.history, 1, size.dim)  # (B, L, M, D)
         drawn = torch.rand(batch, size.history, generator=generator) ** 3 * size.items  # some items often
         self.items = drawn.long()
         self.embedded = self.table.detach()[self.items].requires_grad_()  # (B, L, D)
-        self.f_V, self.f_C, self.f_P, self.f_L, *self.f_R = (
-            normal(batch, size.history, size.dim) for _ in range(4 + MOST_LEVELS)
-        )
-        self.positions = torch.arange(size.history).expand(batch, -1)
         self.targets = torch.randint(size.items, (size.rows,), generator=generator)
-        self.weights = torch.ones(size.rows)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.layers = {name: Softmax(OutputSpec.parse(spec), 1, size.dim) for name, spec in LAYERS.items()}
+
+    @property
+    def encoded(self) -> Encoded:
+        """All positions of all windows are predicted from."""
+        positions = torch.arange(self.items.shape[1]).expand_as(self.items)
+        return Encoded(self.states, self.embedded, self.items, positions, self.table)
 
     def spend(self, work: Callable[[], None]) -> Spent:
-        """Do the work with no gradients from before."""
-        for leaf in (self.table, self.embedded, self.f_V, self.f_C, self.f_P, self.f_L, *self.f_R):
+        """The cost of the work, without gradients from before."""
+        weights = (weight for layer in self.layers.values() for weight in layer.parameters())
+        for leaf in (self.table, self.states, self.embedded, *weights):
             leaf.grad = None
-        return timed(work, self.size.rows)
-
-    def overrides(self, copy: bool, point: bool) -> Overrides:
-        """What C, or C and P, write over the base logits."""
-        owner = torch.arange(len(self.items)).repeat_interleave(self.size.history)
-        reach = self.positions.flatten() + 1
-        if not copy:
-            return Overrides(self.items[:, :0], owner, reach, self.table.new_empty(self.size.rows, 0))
-        offset = self.f_P.new_zeros(self.positions.shape)
-        pointer = Pointer(self.f_L, self.f_P, offset) if point else None
-        windows = Windows(self.items, self.positions, self.embedded, self.f_C, pointer)
-        ids, values = history_logits(windows, self.size.items)  # (B, L), (B, L, L)
-        return Overrides(ids, owner, reach, values.flatten(0, 1))
+        return timed(work, self.rows)
 
 
-def fused(data: Data, copy: bool, point: bool, ks: tuple[int, ...]) -> None:
-    """The library's loss, in the form that is in use."""
-    levels = tuple(Level(k, f.flatten(0, 1)) for k, f in zip(sorted(ks, reverse=True), data.f_R, strict=False))
-    logits = Logits(data.f_V.flatten(0, 1).unsqueeze(1), data.table, levels, data.overrides(copy, point))
-    cross_entropy(logits, data.targets, data.weights).backward()  # type: ignore[no-untyped-call]
+def train(data: Data, name: str) -> None:
+    """The library's loss in the form that is in use, and its backward pass."""
+    data.layers[name].loss(data.encoded, data.targets).backward()  # type: ignore[no-untyped-call]
 
 
 def products(data: Data) -> None:
     """The three matrix products alone, a tile of rows at a time."""
-    queries, table = data.f_V.detach().flatten(0, 1), data.table.detach()
+    queries, table = data.states.detach().flatten(0, 2), data.table.detach()
     grad_queries, grad_table = torch.empty_like(queries), torch.zeros_like(table)
     height = max(1, min(TILE_ROWS, TILE_BYTES // (4 * len(table)), len(queries)))
     memory = torch.empty(height, len(table))
@@ -129,18 +112,26 @@ def products(data: Data) -> None:
 
 
 def materialised(data: Data) -> None:
-    """Plain torch: all logits in memory."""
-    logits = data.f_V.flatten(0, 1) @ data.table.T
+    """Softmax with all logits in memory."""
+    (f_V,) = data.layers["softmax"].f_V
+    logits = f_V(data.states.flatten(0, 2)) @ data.table.T
     F.cross_entropy(logits, data.targets, reduction="sum").backward()  # type: ignore[no-untyped-call]
 
 
 def chunked(data: Data) -> None:
-    """The plain form of the library's softmax: torch alone, a few rows at a time."""
-    before = os.environ.get(native.SWITCH)
-    os.environ[native.SWITCH] = "0"
+    """Softmax in the library's plain form: torch alone, a few rows at a time."""
+    with plain_form():
+        train(data, "softmax")
+
+
+@contextmanager
+def plain_form() -> Iterator[None]:
+    """Within, the loss takes its plain form."""
+    before = os.environ.get("ABACA_NATIVE")
+    os.environ["ABACA_NATIVE"] = "0"
     try:
-        fused(data, *LAYERS["softmax"])
+        yield
     finally:
-        os.environ.pop(native.SWITCH)
+        del os.environ["ABACA_NATIVE"]
         if before is not None:
-            os.environ[native.SWITCH] = before
+            os.environ["ABACA_NATIVE"] = before

@@ -1,13 +1,11 @@
-"""Contenders side by side: CPU time, wall time, and each one's peak memory.
+"""Contenders measured in turns: CPU time, wall time, and each one's peak memory.
 
-All contenders of a benchmark run in one process, one after another, several times over; a first round warms up and
-does not count. Other work on the machine blurs wall time, so CPU time is what is compared, and two contenders are
-compared round by round. Peak memory is that of a process of its own, which runs one contender once.
+All contenders of a benchmark run in one process, in several rounds; the first round is a warm-up. Other
+work on the machine disturbs wall time, so contenders are compared by CPU time, round by round. Peak memory
+is that of a new process, which runs one contender once.
 """
 
 import multiprocessing
-import os
-import platform
 import statistics
 import sys
 import time
@@ -20,22 +18,19 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from abaca.errors import SpecError
-from abaca.nn import native
-from abaca.study.environment import commit, processor
 
 LEAST_REPETITIONS = 5
-"""Fewer do not make a median."""
+"""Rounds that a median needs at least."""
 
 MB = 1e6
 
 
 class Spent(NamedTuple):
-    """What one run of a contender cost."""
+    """The cost of one run of a contender."""
 
     cpu: float  # seconds, all threads
     wall: float  # seconds
-    targets: int  # how many were trained or ranked
-    peak_bytes: int | None = None  # of another process that did the work, where it was one
+    targets: int  # trained or ranked
 
     @property
     def cpu_per_target(self) -> float:
@@ -47,13 +42,13 @@ Progress = Callable[[int, int], None]
 
 
 class Bench(Protocol):
-    """What is measured: a small value that can be sent to another process, which makes the contenders anew."""
+    """A benchmark: a small value that can be sent to another process, which makes the contenders again."""
 
     @property
     def title(self) -> str: ...
 
     def references(self, name: str) -> Mapping[str, str]:
-        """Whom a contender is compared with, by what the comparison is called."""
+        """The contenders that one is compared with, by the name of the comparison."""
         ...
 
     def contenders(self) -> Mapping[str, Contender]: ...
@@ -61,13 +56,12 @@ class Bench(Protocol):
 
 @dataclass(frozen=True)
 class Measurement:
-    """One contender's runs, and how its CPU time per target compares with others in the same rounds."""
+    """One contender's runs, and its CPU time per target relative to others in the same rounds."""
 
     name: str
     spent: tuple[Spent, ...]
     ratios: dict[str, float] = field(default_factory=dict)
     peak_bytes: int | None = None
-    more: dict[str, Any] = field(default_factory=dict)
 
     @property
     def cpu(self) -> float:
@@ -85,7 +79,7 @@ class Measurement:
         return 1 / statistics.median(run.cpu_per_target for run in self.spent)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: medians first, then the ratios and every run."""
+        """JSON values: medians first, then the ratios and every run."""
         return {
             "name": self.name,
             "cpu_ms": round(1e3 * self.cpu, 3),
@@ -94,7 +88,6 @@ class Measurement:
             "targets": self.spent[0].targets,
             "targets_per_cpu_second": round(self.targets_per_second, 1),
             **{f"cpu_to_{other}": round(ratio, 4) for other, ratio in self.ratios.items()},
-            **self.more,
             "runs_cpu_ms": [round(1e3 * run.cpu, 3) for run in self.spent],
             "runs_wall_ms": [round(1e3 * run.wall, 3) for run in self.spent],
             "runs_targets": [run.targets for run in self.spent],
@@ -102,40 +95,35 @@ class Measurement:
 
 
 def timed(work: Callable[[], object], targets: int) -> Spent:
-    """Do the work and tell what it cost."""
+    """The cost of some work."""
     cpu, wall = time.process_time(), time.perf_counter()
     work()
     return Spent(time.process_time() - cpu, time.perf_counter() - wall, targets)
 
 
 def measure(bench: Bench, only: Sequence[str], repetitions: int, memory: bool, progress: Progress) -> list[Measurement]:
-    """Run the contenders in turns; `only` chooses some of them."""
+    """Run the contenders in turns; `only` selects some of them."""
     if repetitions < LEAST_REPETITIONS:
         raise SpecError(f"got {repetitions} repetitions, a median needs at least {LEAST_REPETITIONS}")
     contenders = bench.contenders()
-    names = chosen(contenders, only)
-    total = len(names) * (repetitions + 1 + memory)
-    spent = rounds({name: contenders[name] for name in names}, repetitions, lambda done: progress(done, total))
-    del contenders
-    found = compared(spent, bench.references)
-    for place in range(len(found) if memory else 0):
-        found[place] = replace(found[place], peak_bytes=peak_bytes(bench, found[place]))
-        progress(total - len(found) + place + 1, total)
-    return found
-
-
-def chosen(contenders: Mapping[str, object], only: Sequence[str]) -> list[str]:
-    """The names asked for, in the benchmark's order; all of them where none is asked for."""
     unknown = [name for name in only if name not in contenders]
     if unknown:
         raise SpecError(f"there is no contender {', '.join(unknown)}; there are {', '.join(contenders)}")
-    return [name for name in contenders if not only or name in only]
+    chosen = {name: contender for name, contender in contenders.items() if not only or name in only}
+    total = len(chosen) * (repetitions + 1 + memory)
+    spent = rounds(chosen, repetitions, lambda done: progress(done, total))
+    del contenders, chosen
+    found = compared(spent, bench.references)
+    for place in range(len(found) if memory else 0):
+        found[place] = replace(found[place], peak_bytes=peak_bytes(bench, found[place].name))
+        progress(total - len(found) + place + 1, total)
+    return found
 
 
 def rounds(
     contenders: Mapping[str, Contender], repetitions: int, progress: Callable[[int], None]
 ) -> dict[str, list[Spent]]:
-    """Let the contenders take turns; the first round warms up and does not count."""
+    """The runs of each contender, in turns; the warm-up round is not among them."""
     spent: dict[str, list[Spent]] = {name: [] for name in contenders}
     for turn in range(repetitions + 1):
         for number, (name, contender) in enumerate(contenders.items(), 1):
@@ -147,7 +135,7 @@ def rounds(
 
 
 def compared(spent: Mapping[str, Sequence[Spent]], references: Callable[[str], Mapping[str, str]]) -> list[Measurement]:
-    """Medians, and the median ratios to those that a contender is compared with."""
+    """Measurements with the median ratios to each contender's references."""
     return [
         Measurement(
             name,
@@ -159,33 +147,20 @@ def compared(spent: Mapping[str, Sequence[Spent]], references: Callable[[str], M
 
 
 def ratio(mine: Sequence[Spent], theirs: Sequence[Spent]) -> float:
-    """The median over the rounds of CPU time per target against another's in the same round."""
+    """The median over rounds of CPU time per target relative to another's in the same round."""
     return statistics.median(a.cpu_per_target / b.cpu_per_target for a, b in zip(mine, theirs, strict=True))
 
 
-def peak_bytes(bench: Bench, one: Measurement) -> int:
-    """Peak memory of the process that did the work, or else of one that runs the contender once, alone."""
-    known = [run.peak_bytes for run in one.spent if run.peak_bytes is not None]
-    if known:
-        return max(known)
+def peak_bytes(bench: Bench, name: str) -> int:
+    """Peak memory of a process that runs the contender once, alone."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_run_alone, _unused(bench), one.name, torch.get_num_threads()).result()
-
-
-def _unused(bench: Any) -> Any:
-    """The same benchmark without anything that it may keep while it runs."""
-    return replace(bench)
+        return pool.submit(_run_alone, bench, name, torch.get_num_threads()).result()
 
 
 def _run_alone(bench: Bench, name: str, threads: int) -> int:
     torch.set_num_threads(threads)
     bench.contenders()[name]()
-    return own_peak_bytes()
-
-
-def own_peak_bytes() -> int:
-    """This process's peak so far. On Linux ru_maxrss would be the parent's: it outlives exec."""
-    if sys.platform == "linux":
+    if sys.platform == "linux":  # here ru_maxrss would be the parent's: it survives exec
         with open("/proc/self/status") as lines:
             return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
     import resource  # not on Windows
@@ -193,26 +168,6 @@ def own_peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def machine() -> dict[str, Any]:
-    """What a reader of the numbers must know of where they were made."""
-    return {
-        "processor": processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "native": native.mode(),
-        "commit": commit(),
-    }
-
-
 def settings(bench: Any) -> dict[str, Any]:
-    """The benchmark's sizes; of a path only its last part."""
-    return {key: _named(value) for key, value in asdict(bench).items()}
-
-
-def _named(value: Any) -> Any:
-    """A path by its last part: where a folder lies is nobody's business."""
-    if isinstance(value, tuple):
-        return [_named(part) for part in value]
-    return value.name if isinstance(value, Path) else value
+    """The benchmark's sizes; a path by its last part."""
+    return {key: value.name if isinstance(value, Path) else value for key, value in asdict(bench).items()}

@@ -7,30 +7,29 @@ from functools import partial
 from pathlib import Path
 
 from abaca.bench.measure import Contender, Spent
-from abaca.bench.sizes import BATCH_TARGETS, sizes_of
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
 from abaca.nn.encoders import ENCODERS
 from abaca.nn.model import Model, make_model
 from abaca.options import TrainingOptions
-from abaca.training.trainer import Step, Trainer, Watch
+from abaca.training.trainer import Callback, Step, Trainer
 
 OUTPUTS = ("softmax", "softmax+Mi", "softmax+CP", "softmax+CPR:100+Mi", "softmax+CPR:20,100,500+Mi")
 REFERENCES = ("softmax", "softmax+Mi")
 
 
 class Enough(Exception):
-    """What was to be measured is done."""
+    """Raised by a callback to end training."""
 
 
-class Burst(Watch):
-    """Stops training after some steps and knows what they cost; the very first one is not counted."""
+class Burst(Callback):
+    """Ends training after some steps and holds their cost; the first step is a warm-up."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self.marks: list[tuple[float, float, int]] = []
 
-    def step(self, step: Step) -> None:
+    def on_step(self, step: Step) -> None:
         if step.step in (1, self.steps + 1):
             self.marks.append((time.process_time(), time.perf_counter(), step.targets))
         if step.step > self.steps:
@@ -43,46 +42,43 @@ class Burst(Watch):
 
 
 def burst(model: Model, sequences: Sequences, options: TrainingOptions, steps: int) -> Spent:
-    """Train some steps at the beginning of an epoch."""
+    """The cost of some training steps at the beginning of an epoch."""
     trainer = Trainer(model, sequences, options)
     if trainer.steps_per_epoch <= steps:
         raise SpecError(
             f"{sequences.path} has {trainer.steps_per_epoch} steps an epoch, too few to measure {steps} of them after "
             "the first; take a longer log, fewer --steps or fewer --batch-targets"
         )
-    watch = Burst(steps)
+    callback = Burst(steps)
     try:
-        trainer.run(watch)
+        trainer.run(callback)
     except Enough:
-        return watch.spent
+        return callback.spent
     raise AssertionError("a burst ends before its epoch")
 
 
 @dataclass(frozen=True)
 class StepBench:
-    """Training steps of every encoder with the output layers, on one prepared log."""
+    """Training steps of each encoder with each output layer, on one prepared log."""
 
     sequences: Path
     encoders: tuple[str, ...] = tuple(ENCODERS)
     outputs: tuple[str, ...] = OUTPUTS
     targets: int = TrainingOptions.targets
     overlap: int = TrainingOptions.overlap
-    batch_targets: int = BATCH_TARGETS
+    batch_targets: int = 800
     steps: int = 10
-    sizes: str = "defaults"
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise SpecError(f"steps must be above 0, got {self.steps}")
-        sizes_of("gru4rec", self.sizes)
 
     @property
     def title(self) -> str:
-        sizes = {"defaults": "default sizes", "paper": "the paper's sizes"}[self.sizes]
-        return f"Training step of {self.batch_targets:,} targets, overlap {self.overlap}, {sizes}"
+        return f"Training step of {self.batch_targets:,} targets, overlap {self.overlap}, default sizes"
 
     def references(self, name: str) -> Mapping[str, str]:
-        """An encoder's layers are compared with its own softmax."""
+        """Each output layer is compared with softmax on the same encoder."""
         encoder, _ = name.split(" ")
         return {output: f"{encoder} {output}" for output in REFERENCES}
 
@@ -93,7 +89,7 @@ class StepBench:
         def run(encoder: str, output: str) -> Spent:
             name = f"{encoder} {output}"
             if name not in models:
-                models[name] = make_model(encoder, output, sequences.catalogue.size, **sizes_of(encoder, self.sizes))
+                models[name] = make_model(encoder, output, sequences.catalogue.size)
             return burst(models[name], sequences, options, self.steps)
 
         models: dict[str, Model] = {}

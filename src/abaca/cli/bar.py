@@ -3,11 +3,11 @@
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from abaca.cli.show import duration, errors_to
-from abaca.training.trainer import Step, Watch
+from abaca.training.trainer import Callback, Step
 from abaca.types import Record
 
 
-class Bar(Watch):
+class Bar(Callback):
     """Training as a bar: epoch, loss, best validation figure, speed, time left."""
 
     def __init__(self, epochs: int, metric: str) -> None:
@@ -32,7 +32,7 @@ class Bar(Watch):
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
-    def step(self, step: Step) -> None:
+    def on_step(self, step: Step) -> None:
         if self.task is None:
             self.task = self.progress.add_task("", total=step.steps, epoch=1, epochs=self.epochs, loss=0.0, speed=0.0)
         speed = step.targets / max(step.seconds, 1e-9)
@@ -40,7 +40,7 @@ class Bar(Watch):
             self.task, completed=step.step, total=step.steps, epoch=step.epoch + 1, loss=step.loss, speed=speed
         )
 
-    def epoch(self, record: Record) -> None:
+    def on_epoch(self, record: Record) -> None:
         if self.task is not None:
             self.progress.remove_task(self.task)
             self.task = None

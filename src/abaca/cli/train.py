@@ -113,7 +113,7 @@ def command(
         show.errors_to().print(escape(f"{model} holds no run to resume: a new one begins"), soft_wrap=True)
     try:
         with Bar(recommender.training.epochs, recommender.training.metric) as bar:
-            recommender.fit(data, folder=model, resume=resume, overwrite=overwrite, watch=bar, items=items)
+            recommender.fit(data, folder=model, resume=resume, overwrite=overwrite, callback=bar, items=items)
     except KeyboardInterrupt:
         show.errors_to().print("stopped; the same command with --resume goes on", soft_wrap=True)
         raise typer.Exit(130) from None

@@ -1,4 +1,4 @@
-"""Chosen users by name: what they had, what each ranker recommends, and what came next."""
+"""Example users: their history, each ranker's recommendations, and the true next item."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +11,14 @@ from abaca.evaluation.evaluate import Evaluation
 from abaca.study.statistics import Chosen, Kind
 
 MEANING: dict[Kind, str] = {
-    "copy": "repeats more than most, and did again",
+    "copy": "repeats more than most, and did so again",
     "explore": "repeats less than most, and took something new",
-    "typical": "the middle between them",
 }
 
 
 @dataclass(frozen=True)
 class Pick:
-    """An item by name, and whether it is in the history, is what came next, or came after that."""
+    """An item by name; whether it is in the history, is the true next item, or came after that."""
 
     name: str
     repeat: bool
@@ -29,7 +28,7 @@ class Pick:
 
 @dataclass(frozen=True)
 class Case:
-    """One history and the rankers' answers to it."""
+    """One history and the recommendations of several rankers."""
 
     kind: Kind
     user: str
@@ -42,7 +41,7 @@ class Case:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Case":
-        """The case that `dataclasses.asdict` made plain."""
+        """The inverse of `dataclasses.asdict`."""
         lists = {name: tuple(Pick(**pick) for pick in picks) for name, picks in values["lists"].items()}
         latest = tuple(Pick(**pick) for pick in values["latest"])
         return cls(**{**values, "latest": latest, "target": Pick(**values["target"]), "lists": lists})
@@ -51,7 +50,7 @@ class Case:
 def make_cases(
     sequences: Sequences, chosen: Sequence[Chosen], results: Sequence[Evaluation], shown: int = 5, latest: int = 8
 ) -> list[Case]:
-    """Look the chosen targets up in the evaluations."""
+    """The cases of the chosen targets, from the evaluations."""
     return [_case(sequences, one, results, shown, latest) for one in chosen]
 
 

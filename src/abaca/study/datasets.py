@@ -1,4 +1,4 @@
-"""What data sets hold, side by side: the paper's Table 1, for any logs and prepared sequences."""
+"""Statistics of data sets, as in the paper's Table 1, for logs and prepared sequences."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -15,37 +15,37 @@ from abaca.study.statistics import repeats
 from abaca.study.table import Cell, Line, Table, plain
 
 UNNAMED = ("log", "inter", "sequences", "interactions")
-"""Names of files and folders that say nothing: the folder around them names the data set."""
+"""Generic names of files and folders: the parent folder names the data set."""
 
 
 @dataclass(frozen=True)
 class Census:
-    """How many of what a data set holds, and how much of it is repeats."""
+    """Counts of a data set, and its shares of repeats."""
 
     name: str
     users: int
     items: int
     interactions: int
     median_length: float
-    """Interactions of the user in the middle."""
+    """Median interactions per user."""
     longest: int
     repeat_share: float
-    """Of all interactions, those whose item the user had before."""
+    """The share of interactions whose item the user had before."""
     last_repeat_share: float
-    """Of the users with at least two interactions, those whose last item they had before."""
+    """The share of users with at least two interactions whose last item is a repeat."""
 
     @property
     def mean_length(self) -> float:
-        """Interactions per user."""
+        """Mean interactions per user."""
         return self.interactions / self.users
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON values."""
+        """JSON values."""
         return asdict(self) | {"mean_length": self.mean_length}
 
 
 def census(source: Log | Sequences, name: str) -> Census:
-    """Count a log as it is, or prepared sequences as they were filtered."""
+    """The statistics of a log, or of prepared sequences after filtering."""
     if isinstance(source, Log):
         found = inspect(source)
         sizes = (found.users, found.items, found.interactions, float(found.lengths["50%"]), found.lengths["max"])
@@ -60,7 +60,7 @@ def census(source: Log | Sequences, name: str) -> Census:
 
 
 def dataset_table(found: Iterable[Census]) -> Table:
-    """One row per data set, beside the paper's numbers for those that it has."""
+    """One row per data set, beside the paper's numbers where it has them."""
     rows = list(found)
     paper = {dataset.name: dataset for dataset in paper_datasets()}
     beside = any(row.name in paper for row in rows)
@@ -78,7 +78,7 @@ def dataset_table(found: Iterable[Census]) -> Table:
 
 
 def source_name(path: Path) -> str:
-    """What to call the data set at a path: `data/ml-1m/log.parquet` → ml-1m."""
+    """The data set's name from its path: `data/ml-1m/log.parquet` → ml-1m."""
     path = path.resolve()
     stem = path.name if path.is_dir() else path.name.split(".")[0]
     return path.parent.name if stem.lower() in UNNAMED and path.parent.name else stem

@@ -1,7 +1,7 @@
-"""How figures look: one style for print and screen, and colours that most people tell apart.
+"""Figures in one style for print and screen, with colours that most people can distinguish.
 
-Matplotlib draws. In an SVG text stays text and colours become CSS variables, so that a figure follows the reader's
-light or dark mode; the PDF is for papers.
+Matplotlib draws. In an SVG text stays text and colours become CSS variables, so that a figure follows the
+reader's light or dark mode. The PDF is for papers.
 """
 
 import io
@@ -35,7 +35,7 @@ BASELINE_MARKERS = {
 TITLE_POINTS, LEAST_POINTS = 9.5, 7.0
 
 OTHERS = tuple(product(("8", "d", ">", "p", "H", "s", "D", "^"), (":", "-.", "--", "-")))
-"""Markers and dashes for output layers that would look like another one."""
+"""Markers and dashes for output layers whose usual style is taken."""
 
 INK, SOFT, RULE, PAPER = (COLOURS[name][0] for name in ("ink", "soft", "rule", "paper"))
 
@@ -50,8 +50,8 @@ STYLE = f":root {{ {css(False)} }} @media (prefers-color-scheme: dark) {{ :root 
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a ranker looks in every figure: colour, marker and dash, so that colour alone never tells."""
+class Style:
+    """Colour, marker and dash of a ranker; colour alone never distinguishes two of them."""
 
     name: str
     marker: str
@@ -64,43 +64,50 @@ class Look:
         return COLOURS[self.name][0]
 
 
-def look(ranker: str) -> Look:
-    """The look of an output layer, or of a baseline."""
+def style_of(ranker: str) -> Style:
+    """The style of an output layer, or of a baseline."""
     try:
         spec = OutputSpec.parse(ranker)
     except SpecError:
-        return Look("grey", BASELINE_MARKERS.get(ranker, "."), ":", 1.0)
+        return Style("grey", BASELINE_MARKERS.get(ranker, "."), ":", 1.0)
     if spec.nodup:
-        return Look("violet", "<", "-.")
+        return Style("violet", "<", "-.")
     if spec.base != "softmax":
-        return Look("brown", "*", "-") if spec.base == "repeatnet" else Look("pink", "X", ":")
+        return Style("brown", "*", "-") if spec.base == "repeatnet" else Style("pink", "X", ":")
     if spec.rerank:
         several = len(spec.rerank) > 1
-        mixed = Look("amber", "P", "--") if several else Look("red", "h", "-", 2.0)
-        return mixed if spec.mix or several else Look("green", "D", "-.")
+        mixed = Style("amber", "P", "--") if several else Style("red", "h", "-", 2.0)
+        return mixed if spec.mix or several else Style("green", "D", "-.")
     if spec.copy:
-        return Look("blue", "v", "--") if spec.point else Look("sky", "^", "-")
-    return Look("grey", "s", "--") if spec.mix else Look("ink", "o", "-")
+        return Style("blue", "v", "--") if spec.point else Style("sky", "^", "-")
+    return Style("grey", "s", "--") if spec.mix else Style("ink", "o", "-")
 
 
-class Sheet:
+class Figure:
     """A figure of one or more panels, in rows."""
 
     def __init__(self, name: str, words: str, shape: tuple[int, int] = (1, 1), panel: tuple[float, float] = (3.2, 2.5)):
         self.name, self.words = name, words
         rows, self.columns = shape
         self.room = 72 * 0.8 * panel[0] / 0.62
-        """Points that the letters of a panel's title may have together; a letter is about 0.62 as wide as high."""
+        """Points for the letters of a panel's title; a letter is about 0.62 times as wide as high."""
         with _theme(name):
             figure = needs("matplotlib.figure", "study").Figure
             self.figure: Any = figure(figsize=(panel[0] * self.columns, panel[1] * rows), layout="constrained")
             self.panels: list[Any] = list(self.figure.subplots(rows, self.columns, squeeze=False).flat)
-        self._looks: dict[str, Look] = {}
+        self._styles: dict[str, Style] = {}
         self._legend: dict[str, dict[str, Any]] = {}
         self._groups: dict[str, dict[str, Any]] = {}
 
+    def titles(self, names: Sequence[str], across: str, up: str) -> None:
+        """Name the first panels, label their axes, and hide the other panels."""
+        for place, (panel, name) in enumerate(zip(self.panels, names, strict=False)):
+            self.title(panel, name, across, up if place % self.columns == 0 else "")
+        for panel in self.panels[len(names) :]:
+            panel.set_axis_off()
+
     def title(self, panel: Any, title: str, across: str, up: str) -> None:
-        """Say what a panel shows."""
+        """Set the title and the axes' labels of a panel."""
         with _theme(self.name):
             longest = max(map(len, title.splitlines()), default=1)
             size = min(TITLE_POINTS, max(LEAST_POINTS, self.room / longest))
@@ -108,15 +115,15 @@ class Sheet:
             panel.set_xlabel(across)
             panel.set_ylabel(up)
 
-    def line(self, panel: Any, name: str, points: Sequence[tuple[float, float]], shown: Look | None = None) -> None:
+    def line(self, panel: Any, name: str, points: Sequence[tuple[float, float]], shown: Style | None = None) -> None:
         """A ranker's line through its points."""
-        style = _style(shown or self._look(name))
+        style = _drawn(shown or self._style(name))
         panel.plot(*zip(*points, strict=True), **style)
         self._legend[name] = style
 
     def dot(self, panel: Any, name: str, at: tuple[float, float], group: str = "", hollow: bool = False) -> None:
         """A ranker's dot; the hollow ones stand for a second group."""
-        style = _style(self._look(name)) | {"linestyle": "", "zorder": 3}
+        style = _drawn(self._style(name)) | {"linestyle": "", "zorder": 3}
         colour, style["markersize"] = style["color"], style["markersize"] + 1
         edges = {"markerfacecolor": "none", "markeredgecolor": colour, "markeredgewidth": 1.3} if hollow else {}
         panel.plot(*at, **{**style, **edges})
@@ -125,16 +132,31 @@ class Sheet:
             self._groups[group] = {**style, **edges, "color": SOFT, "marker": "o", "markersize": 6}
             self._groups[group] |= {"markeredgecolor": SOFT} if hollow else {}
 
-    def _look(self, name: str) -> Look:
-        """A ranker's look; of several that would look alike, each later one has another marker and dash."""
-        if name not in self._looks:
-            usual, taken = look(name), set(self._looks.values())
+    def dot_with_intervals(
+        self, panel: Any, name: str, at: tuple[Estimate, Estimate], scale: float = 1.0, group: str = "",
+        hollow: bool = False,
+    ) -> None:  # fmt: skip
+        """A ranker's dot at two estimates, with thin lines for their intervals."""
+        across, up = ([[scale * max(0.0, e.value - e.low)], [scale * max(0.0, e.high - e.value)]] for e in at)
+        x, y = (scale * estimate.value for estimate in at)
+        panel.errorbar(x, y, xerr=across, yerr=up, color=SOFT, linewidth=0.6, alpha=0.5, zorder=1)
+        self.dot(panel, name, (x, y), group, hollow)
+
+    def calibration(self, panel: Any, name: str, bins: Sequence[tuple[float, float]]) -> None:
+        """A ranker's observed share by predicted probability, both in percent; the diagonal is perfect."""
+        panel.plot([0, 100], [0, 100], color=SOFT, linewidth=0.8, linestyle=":", zorder=1)
+        self.line(panel, name, [(100 * predicted, 100 * observed) for predicted, observed in bins])
+
+    def _style(self, name: str) -> Style:
+        """A ranker's style in this figure; where its usual one is taken, with another marker and dash."""
+        if name not in self._styles:
+            usual, taken = style_of(name), set(self._styles.values())
             others = (replace(usual, marker=marker, dash=dash) for marker, dash in OTHERS)
-            self._looks[name] = next((each for each in (usual, *others) if each not in taken), usual)
-        return self._looks[name]
+            self._styles[name] = next((each for each in (usual, *others) if each not in taken), usual)
+        return self._styles[name]
 
     def legend(self, columns: int = 4) -> None:
-        """Names of what is shown, below all panels."""
+        """A legend below all panels."""
         shown = {**(self._groups if len(self._groups) > 1 else {}), **self._legend}
         line = needs("matplotlib.lines", "study").Line2D
         with _theme(self.name):
@@ -142,11 +164,6 @@ class Sheet:
             wide, high = self.figure.get_size_inches()
             self.figure.set_size_inches(wide, high + 0.18 * -(-len(shown) // columns))
             self.figure.legend(handles, shown.keys(), loc="outside lower center", ncols=columns, frameon=False)
-
-    def hide_rest(self, used: int) -> None:
-        """Leave the panels after the first so many empty."""
-        for panel in self.panels[used:]:
-            panel.set_axis_off()
 
     @cached_property
     def _svg(self) -> str:
@@ -158,7 +175,7 @@ class Sheet:
         return text.replace("<svg ", f'<svg role="img" aria-label="{escape(self.words)}" ', 1)
 
     def svg(self, alone: bool = False) -> str:
-        """For a page; alone, for a file of its own."""
+        """For a page; with `alone`, for a file of its own."""
         return self._svg.replace(">", f"><style>{STYLE}</style>", 1) if alone else self._svg
 
     def pdf(self) -> bytes:
@@ -166,7 +183,7 @@ class Sheet:
         return self._saved("pdf")
 
     def png(self, dots_per_inch: int = 110) -> bytes:
-        """For a look at it."""
+        """For a preview."""
         return self._saved("png", dpi=dots_per_inch, transparent=False)
 
     def _saved(self, kind: str, **options: Any) -> bytes:
@@ -179,24 +196,18 @@ class Sheet:
 
 
 def grid_of(count: int, most: int = 3) -> tuple[int, int]:
-    """Rows and columns for so many panels."""
+    """Rows and columns for a number of panels."""
     columns = max(1, min(count, most))
     return max(1, -(-count // columns)), columns
 
 
-def error_bars(estimate: Estimate, scale: float = 1.0) -> list[list[float]]:
-    """How far an interval reaches below and above its value; rounding may not make that negative."""
-    below, above = estimate.value - estimate.low, estimate.high - estimate.value
-    return [[scale * max(0.0, below)], [scale * max(0.0, above)]]
-
-
 def each_once(names: Iterable[str]) -> list[str]:
-    """The names in their order, none twice."""
+    """The distinct names in their order."""
     return list(dict.fromkeys(names))
 
 
-def _style(shown: Look) -> dict[str, Any]:
-    """A look in matplotlib's words."""
+def _drawn(shown: Style) -> dict[str, Any]:
+    """A style as matplotlib's arguments."""
     size = {"*": 9.0, ".": 8.0, "P": 6.5, "X": 6.5, "h": 6.5}.get(shown.marker, 5.5)
     return {
         "color": shown.colour, "marker": shown.marker, "linestyle": shown.dash, "linewidth": shown.width,
@@ -205,7 +216,7 @@ def _style(shown: Look) -> dict[str, Any]:
 
 
 def _theme(name: str) -> Any:
-    """What every figure has in common; the name keeps the ids of two figures on one page apart."""
+    """The settings of every figure; the name keeps the ids of two figures on one page distinct."""
     matplotlib = needs("matplotlib", "study")
     return matplotlib.rc_context(
         {

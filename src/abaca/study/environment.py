@@ -1,4 +1,4 @@
-"""Where and by which version a result was made."""
+"""The machine and the versions that a result depends on."""
 
 import functools
 import os
@@ -15,7 +15,7 @@ from abaca.nn import native
 
 
 def environment() -> dict[str, Any]:
-    """What a result may depend on besides its options."""
+    """Everything that a result may depend on besides its options."""
     return {**_fixed(), "threads": torch.get_num_threads()}
 
 
@@ -35,7 +35,7 @@ def _fixed() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the source that runs, `+` after it where files were changed; None for an installed package."""
+    """The commit of the running source, with `+` if files were changed; None for an installed package."""
     folder = Path(abaca.__file__).parent
     try:
         inside = _git(folder, "ls-files", "--error-unmatch", "__init__.py")
@@ -51,7 +51,7 @@ def _git(folder: Path, *words: str) -> str:
 
 
 def processor() -> str:
-    """The processor's name as the system tells it."""
+    """The processor's name."""
     facts = Path("/proc/cpuinfo")
     if facts.exists():
         for line in facts.read_text(encoding="utf-8").splitlines():

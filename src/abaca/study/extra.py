@@ -1,4 +1,4 @@
-"""Packages that only studies need: loaded at first use, with the cure where one is missing."""
+"""Optional packages, imported at first use."""
 
 import importlib
 from typing import Any
@@ -7,7 +7,7 @@ from abaca.errors import SpecError
 
 
 def needs(module: str, extra: str) -> Any:
-    """Import a package of an extra."""
+    """Import a package of an extra; the error names the extra."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

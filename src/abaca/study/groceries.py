@@ -8,13 +8,13 @@ from abaca.data.prepare import PrepareOptions
 from abaca.data.synthetic import synthetic_log
 
 SINCE, VALID_FROM, TEST_FROM = "2017-11-01", "2017-12-25", "2017-12-28"
-"""What the demo takes of the year: where it begins, where validation and where test begin."""
+"""The start of the demo's period, of validation and of test."""
 
 NOT_GOODS = ("FUEL", "COUPON", "MISCELLANEOUS")
-"""Departments whose lines are no groceries: gasoline, coupons, gift cards."""
+"""Departments that are not groceries: gasoline, coupons, gift cards."""
 
 STRAY = 0.01
-"""A category that holds less than this share of a type's lines is taken for a slip and counts as the type's largest."""
+"""A category with a smaller share of a type's lines is an error and is replaced by the largest."""
 
 WORDS = {
     "sft": "soft", "drnk": "drink", "drnks": "drinks", "frzn": "frozen", "btl": "bottle", "carb": "carbonated",
@@ -24,18 +24,18 @@ WORDS = {
     "bkd": "baked", "fd": "food", "wtr": "water", "prod": "products", "sw": "sweet", "gds": "goods",
     "excp": "except", "incl": "included", "beeralemalt": "beer/ale/malt",
 }  # fmt: skip
-"""Abbreviations of the product table, written out."""
+"""Abbreviations of the product table."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A log and what a reader should know about it."""
+    """A log with its description."""
 
     title: str
     paragraphs: tuple[str, ...]
     citation: str | None
     who: str
-    """What a user is: a household."""
+    """The word for a user, such as household."""
     log: Any
     options: PrepareOptions
 
@@ -69,13 +69,13 @@ def groceries() -> Source:
 
 
 def synthetic(users: int = 1500, items: int = 1500, length: int = 100) -> Source:
-    """A synthetic shop: popular items, tastes, and repeats the more likely the more there were."""
+    """A synthetic shop: popular items, tastes, and repeats that make repeats more likely."""
     log = synthetic_log("mixed", users, items, length, seed=0)
     return Source(
         title="A synthetic shop",
         paragraphs=(
             f"{users:,} users and {items:,} items drawn at random (rule “mixed”, seed 0): some items are popular with "
-            "all, others with users of one taste, and a repeat is the more likely the more repeats there were.",
+            "all, others with users of one taste, and each repeat makes another one more likely.",
         ),
         citation=None,
         who="user",
@@ -98,7 +98,7 @@ def purchases(transactions: Any, products: Any, since: str) -> Any:
 
 
 def _names(lines: Any) -> Any:
-    """What to call the type of each line: with its category where the type alone would not say what it is."""
+    """The name of each line's type, with its category where the type alone is ambiguous."""
     types, categories = lines.product_type, lines.product_category.fillna("OTHER")
     together = lines.groupby([types, categories]).product_id.transform("size")
     total = lines.groupby(types).product_id.transform("size")
@@ -113,7 +113,7 @@ def _names(lines: Any) -> Any:
 
 
 def spell(name: str) -> str:
-    """A name of the product table for people: “SFT DRNK 2 LITER BTL” → “Soft drink 2 liter bottle”."""
+    """A readable name: “SFT DRNK 2 LITER BTL” → “Soft drink 2 liter bottle”."""
     words = re.sub(r"[a-z]+", lambda word: WORDS.get(word[0], word[0]), name.lower())
     spaced = re.sub(r"\s+", " ", words).strip(" -/:")
     return spaced[:1].upper() + spaced[1:]

@@ -1,57 +1,58 @@
-"""Several processes at one study: each shares in the work, the first tells what all of them do."""
+"""Several processes share the work of one study; the first process reports their progress."""
 
 import multiprocessing
 import queue
 import signal
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from abaca.errors import UserError
 from abaca.study.plan import read_study
-from abaca.study.work import Message, Tell, Work
+from abaca.study.work import Message, Report, Work
 
 
-class Place:
-    """Where a study is: its file, where its logs are, and the folder of its results."""
+class Place(NamedTuple):
+    """The study's file, the folder of its logs, and the folder of its results."""
 
-    def __init__(self, study: Path, data: Path | None, folder: Path) -> None:
-        self.study, self.data, self.folder = study, data, folder
+    study: Path
+    data: Path | None
+    folder: Path
 
     def work(self) -> Work:
-        """Open it."""
+        """The study, opened."""
         return Work(read_study(self.study, self.data), self.folder)
 
 
 class Orphaned(Exception):
-    """The first process is gone: nobody waits for this one."""
+    """Raised in a worker when the first process has ended."""
 
 
-def run_study(place: Place, jobs: int, threads: int, tell: Tell) -> Work:
-    """Do all the work of a study with so many processes, each with so many threads."""
+def run_study(place: Place, jobs: int, threads: int, report: Report) -> Work:
+    """Do all the work of a study with `jobs` processes of `threads` threads each."""
     work = place.work()
-    work.prepare(tell)
+    work.prepare(report)
     if jobs == 1:
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            work.share(tell)
+            work.share(report)
         finally:
             torch.set_num_threads(before)
         return work
-    codes = _spawn(place, jobs, threads, tell)
+    codes = _spawn(place, jobs, threads, report)
     work.results.refresh()
     if any(codes) and next(work.pending(), None) is not None:
         raise UserError(
-            f"a worker ended with code {max(codes, key=abs)} before its work was done (was memory short?); "
-            "the same command goes on where it stopped"
+            f"a worker ended with code {max(codes, key=abs)} before its work was done (out of memory?); "
+            "run the same command again to continue"
         )
     return work
 
 
-def _spawn(place: Place, jobs: int, threads: int, tell: Tell) -> list[int]:
+def _spawn(place: Place, jobs: int, threads: int, report: Report) -> list[int]:
     context = multiprocessing.get_context("spawn")
     messages: Any = context.Queue()
     workers = [
@@ -66,10 +67,10 @@ def _spawn(place: Place, jobs: int, threads: int, tell: Tell) -> list[int]:
             except queue.Empty:
                 continue
             if message.kind == "error":
-                raise UserError(message.news)
+                raise UserError(message.details)
             if message.kind == "failure":
-                raise RuntimeError(message.news)
-            tell(message)
+                raise RuntimeError(message.details)
+            report(message)
     finally:
         for worker in workers:
             worker.terminate()
@@ -83,16 +84,16 @@ def _join(place: Place, threads: int, number: int, messages: Any) -> None:
     torch.set_num_threads(threads)
     parent = multiprocessing.parent_process()
 
-    def tell(message: Message) -> None:
+    def report(message: Message) -> None:
         if parent is not None and not parent.is_alive():
             raise Orphaned
         messages.put(message._replace(worker=number))
 
     try:
-        place.work().share(tell)
+        place.work().share(report)
     except Orphaned:
         messages.cancel_join_thread()
     except UserError as error:
-        messages.put(Message("error", "", news=str(error)))
+        messages.put(Message("error", "", details=str(error)))
     except Exception:
-        messages.put(Message("failure", "", news=f"a worker failed:\n{traceback.format_exc()}"))
+        messages.put(Message("failure", "", details=f"a worker failed:\n{traceback.format_exc()}"))

@@ -1,6 +1,6 @@
-"""The numbers of the paper (Chang, Agarwal, McCallum, WSDM 2024), so that a table can stand beside them.
+"""The numbers of the paper (Chang, Agarwal, McCallum, WSDM 2024), to compare with.
 
-They are kept in `paper.json` as the paper prints them, in percent, and given here as fractions, as Abaca measures.
+`paper.json` has them as printed, in percent; here they are fractions, as Abaca measures.
 """
 
 import json
@@ -15,21 +15,21 @@ Duplicates = Literal["without", "with", "all"]
 """The paper's groups of data sets: without duplicated items, with them, all twelve."""
 
 PER_SET = ("ndcg@10", "hr@10")
-"""What the paper reports per data set, its Tables 2 and 3."""
+"""Metrics per data set, Tables 2 and 3."""
 
 MEANS = (*PER_SET, "mrr@10")
-"""What it reports as geometric means, its Table 4."""
+"""Metrics with geometric means, Table 4."""
 
 
 @dataclass(frozen=True)
 class PaperDataset:
-    """A row of the paper's Table 1; its counts are in thousands, before users and items with few interactions go."""
+    """A row of the paper's Table 1; counts are in thousands, before filtering."""
 
     name: str
-    """What Abaca calls it, as in `abaca fetch`."""
+    """As in `abaca fetch`."""
     title: str
     kind: str
-    """What its items are."""
+    """The kind of its items."""
     users: int
     items: int
     interactions: int
@@ -38,7 +38,7 @@ class PaperDataset:
     batch: tuple[int, ...]
     """Batch sizes that were tried, in prefixes."""
     duplicates: bool
-    """Whether the paper has it among those with duplicated items."""
+    """Whether the paper counts it among those with duplicated items."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class PaperResult:
     values: dict[str, dict[str, float]]
     """Data set → metric → fraction."""
     printed_means: dict[Duplicates, dict[str, float]]
-    """Group → metric → fraction, as printed. Under `all` the paper counts its two group means as two more data sets."""
+    """Group → metric → fraction, as printed. In `all` the paper counts its two group means as data sets."""
     size_millions: float
     training_seconds: float | None
-    """For an epoch on Amazon Books; None where the paper gives no time."""
+    """Of an epoch on Amazon Books; None where the paper has no time."""
     testing_seconds: float | None
 
     def mean(self, metric: str, group: Duplicates = "all") -> float:
@@ -80,7 +80,7 @@ def dataset_names(group: Duplicates = "all") -> tuple[str, ...]:
 
 
 def citation() -> str:
-    """How to cite where the numbers are from."""
+    """The citation of the paper."""
     return str(_document()["citation"])
 
 

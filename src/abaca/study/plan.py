@@ -1,4 +1,4 @@
-"""A study as a TOML file: which models, on which data, with which options. What it does not know it refuses.
+"""A study as a TOML file: models, data sets and options. Unknown keys are refused.
 
 title = "…"                          seeds = [0, 1]                       outputs = ["softmax", "softmax+C"]
 [options]   of every run             [grid]    tried in every combination, chosen on validation
@@ -8,7 +8,7 @@ title = "…"                          seeds = [0, 1]                       outp
 """
 
 import itertools
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ COLUMNS = ("user", "item", "time", "event", "on_bad_row")
 SYNTHETIC = {"rule": str, "users": int, "items": int, "length": int, "seed": int}
 PREPARE = tuple(option.name for option in fields(PrepareOptions))
 SIZE = "size"
-"""An option of studies: the encoder's hidden size; of GRU4Rec both that of the state and of the embedding."""
+"""An option of studies: the encoder's hidden size; for GRU4Rec that of states and embeddings."""
 
 
 class RowKey(NamedTuple):
@@ -41,7 +41,7 @@ class RowKey(NamedTuple):
 
 @dataclass(frozen=True)
 class DataSet:
-    """A log, how it is prepared, and what is special about training on it."""
+    """A log, its options of preparing, and its own options of training."""
 
     name: str
     log: Path | None
@@ -51,17 +51,17 @@ class DataSet:
     columns: Options
     prepare: PrepareOptions
     repeats: bool | None
-    """Whether it counts among the sets with repeats; None: if at least 1 % of the interactions are."""
+    """Whether it counts among the sets with repeats; None: if at least 1 % of interactions are repeats."""
     outputs: tuple[str, ...] | None
     """The rows to run on this set; None for all."""
     options: Options
     grid: Grid | None
-    """Instead of the study's and the encoder's; empty for no search."""
+    """Replaces the study's and the encoder's; empty for no search."""
 
 
 @dataclass(frozen=True)
 class EncoderPlan:
-    """What is special about one encoder."""
+    """The output layers and own options of one encoder."""
 
     outputs: tuple[str, ...]
     options: Options
@@ -70,7 +70,7 @@ class EncoderPlan:
 
 @dataclass(frozen=True)
 class Sweep:
-    """One option at a time, the others as chosen."""
+    """Options varied one at a time around the chosen configuration."""
 
     options: Grid = field(default_factory=dict)
     outputs: tuple[str, ...] | None = None
@@ -83,18 +83,18 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Study:
-    """Runs that are compared."""
+    """Models compared on data sets."""
 
     path: Path
     title: str
     about: str
     seeds: tuple[int, ...]
-    """The grid is searched with the first; the chosen configuration is then trained with the others too."""
+    """The grid is searched with the first; the chosen configuration is trained with all."""
     baselines: tuple[str, ...]
     against: str
-    """The output layer that gains and significance marks compare with, encoder by encoder."""
+    """The reference of gains and significance marks, for each encoder."""
     time_on: str | None
-    """The data set whose times are shown; None for that with most training targets."""
+    """The data set of the times shown; None for the one with most training targets."""
     examples: tuple[str, ...]
     """Output layers whose recommendations are shown side by side."""
     options: Options
@@ -130,7 +130,7 @@ class Study:
         return [self.merged(row.encoder, *layers, combination) for combination in combinations]
 
     def _grid(self, encoder: EncoderPlan, data: DataSet) -> Grid:
-        """What is tried: not what an encoder or a data set says otherwise."""
+        """The searched options, without those that the encoder or the data set fixes."""
         wide = {name: values for name, values in self.grid.items() if name not in encoder.options}
         return {name: values for name, values in {**wide, **encoder.grid}.items() if name not in data.options}
 
@@ -141,7 +141,7 @@ class Study:
 
     @staticmethod
     def merged(encoder: str, *layers: Options) -> Options:
-        """Later options win; the size becomes what the encoder calls it."""
+        """Options with later layers first; the size gets the encoder's own names."""
         options: Options = {}
         for layer in layers:
             for name, value in layer.items():
@@ -151,7 +151,7 @@ class Study:
 
 
 def read_study(path: Path, data: Path | None = None) -> Study:
-    """Read and check a study; logs are looked for in the folder `data`, or else in the study's own."""
+    """Read and check a study; paths of logs are relative to `data`, or else to the study's folder."""
     document = read_toml(path, "docs/study.md shows what a study looks like")
     try:
         return _study(path, document, data or path.parent)
@@ -177,7 +177,7 @@ def _study(path: Path, document: Options, folder: Path) -> Study:
         title=top.take("title", str, path.stem),
         about=top.take("about", str, ""),
         seeds=top.many("seeds", int, (0,)) or (0,),
-        baselines=_named(top.many("baselines", str, BASELINES) or (), BASELINES, "baselines"),
+        baselines=top.many("baselines", str, BASELINES) or (),
         against=against,
         time_on=top.take("time_on", str),
         examples=top.specs("examples", ("softmax", "softmax+nodup", "repeatnet", "softmax+CPR:100+Mi")) or (),
@@ -195,7 +195,7 @@ def _study(path: Path, document: Options, folder: Path) -> Study:
 
 
 def _encoder(name: str, values: Options, outputs: tuple[str, ...]) -> EncoderPlan:
-    _named((name,), ENCODERS, "encoders")
+    refuse_unknown((name,), ENCODERS, "encoders")
     table = TomlTable(values, f"encoders.{name}", ("also", "options", "grid"))
     also = table.specs("also", ()) or ()
     return EncoderPlan(tuple(dict.fromkeys(outputs + also)), table.take("options", dict, {}), table.grid("grid"))
@@ -211,7 +211,7 @@ def _data(values: Any, folder: Path) -> DataSet:
     where = f"data '{values['name']}'" if isinstance(values, dict) and "name" in values else "data"
     table = TomlTable(values, where, known)
     name, log = table.take("name", str), table.take("log", str)
-    if not name or not set(name) <= set(_NAME):
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", name or ""):
         raise SpecError(f"{where}: each data set needs a name of letters, digits, '.', '_' and '-', got {name!r}")
     if (log is None) == ("synthetic" not in values):
         raise SpecError(f"{where}: give either a log (a file or folder) or synthetic = {{rule = …}}")
@@ -231,35 +231,24 @@ def _data(values: Any, folder: Path) -> DataSet:
     )
 
 
-_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-
-
 def _synthetic(values: Options, where: str) -> Options:
     table = TomlTable(values, f"{where}: synthetic", SYNTHETIC)
     defaults = {"rule": "mixed", "users": 500, "items": 500, "length": 40, "seed": 0}
     found = {key: table.take(key, kind, defaults[key]) for key, kind in SYNTHETIC.items()}
-    if found["rule"] not in RULES:
-        raise SpecError(f"{where}: synthetic: the rule is one of {', '.join(RULES)}, got {found['rule']!r}")
-    for key in ("users", "items", "length"):
-        if found[key] < 1:
-            raise SpecError(f"{where}: synthetic: {key} must be above 0, got {found[key]}")
-    if found["seed"] < 0:
-        raise SpecError(f"{where}: synthetic: seed must not be negative, got {found['seed']}")
+    refuse_unknown((found["rule"],), RULES, f"{where}: synthetic: rule")
+    if min(found["users"], found["items"], found["length"]) < 1 or found["seed"] < 0:
+        raise SpecError(f"{where}: synthetic: sizes must be above 0 and the seed must not be negative, got {found}")
     return found
 
 
-def _named(names: tuple[str, ...], known: Mapping[str, Any], what: str) -> tuple[str, ...]:
-    refuse_unknown(names, known, what)
-    return names
-
-
 def _check(study: Study) -> None:
-    """Refuse what would fail hours later: an option that no part knows, a name that nothing has."""
+    """Refuse what would fail hours later: unknown options and names."""
     names = [data.name for data in study.data]
     if not names:
         raise SpecError("it has no data; add a table [[data]] with a name and a log")
     if len(set(names)) < len(names):
         raise SpecError(f"two data sets have the same name: {', '.join(names)}")
+    refuse_unknown(study.baselines, BASELINES, "baselines")
     every = {output for plan in study.encoders.values() for output in plan.outputs}
     for data in study.data:
         refuse_unknown(data.outputs or (), every, f"data '{data.name}': outputs")

@@ -1,8 +1,8 @@
 """The probability of a repeated next item by history length, counted as in the paper's Figure 3.
 
-At a length L the paper looks at the first L items of every user that has so many: is the last of them one of those
-before it, and had there been a repeat among those already? A user counts once at each length, so a binomial interval
-fits. The paper counts raw logs, lengths 3 to 49, and draws 0 where nobody is left; here that is a gap.
+At a length L the first L items of every user with at least L count: whether the last one is a repeat, and whether
+there was an earlier repeat. A user counts once at each length, so a binomial interval fits. The paper counts raw
+logs, lengths 3 to 49, and draws 0 where no user is left; here that is a gap.
 """
 
 import math
@@ -23,7 +23,7 @@ SHORTEST, LONGEST = 3, 49
 
 @dataclass(frozen=True)
 class Tally:
-    """Sequences of one length, and how many of them end with a repeat."""
+    """The number of sequences of one length, and of those that end with a repeat."""
 
     length: int
     """Items, the last one included."""
@@ -38,20 +38,20 @@ class Tally:
 
 @dataclass(frozen=True)
 class Repetition:
-    """By length, apart by whether an item had been repeated before the last."""
+    """Counts by length, with and without an earlier repeat."""
 
     with_repeat: tuple[Tally, ...]
     without_repeat: tuple[Tally, ...]
 
     @property
     def counts(self) -> tuple[int, int]:
-        """All sequences with and without an earlier repeat: the numbers in the legend of the paper's figure."""
+        """All sequences with and without an earlier repeat, as in the legend of the paper's figure."""
         with_repeat, without = (sum(tally.count for tally in line) for line in (self.with_repeat, self.without_repeat))
         return with_repeat, without
 
 
 def repetition(source: Log | Sequences) -> Repetition:
-    """Count a log as it is, or prepared sequences as they were filtered."""
+    """The counts of a log, or of prepared sequences after filtering."""
     if isinstance(source, Log):
         order = 'row_number() OVER (PARTITION BY "user" ORDER BY "time", "row")'
         source.store.replace("firsts", f'SELECT "user", item, {order} AS n FROM log QUALIFY n <= {LONGEST}')
@@ -68,7 +68,7 @@ def repetition(source: Log | Sequences) -> Repetition:
 
 
 def wilson(hits: int, count: int, level: float = LEVEL) -> Estimate:
-    """A share with Wilson's score interval, which stays within 0 and 1 and is wide where little was seen."""
+    """A share with Wilson's score interval, which stays within 0 and 1."""
     if count < 1 or not 0 <= hits <= count:
         raise ValueError(f"got {hits} of {count}, expected 0 to all of at least one")
     z = NormalDist().inv_cdf((1 + level) / 2)
@@ -93,8 +93,8 @@ def _tallied(store: Store) -> Repetition:
     before = 'OVER (PARTITION BY "user" ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)'
     rows = store.rows(
         f'WITH marked AS (SELECT "user", n, {again} AS again FROM firsts), '
-        f"told AS (SELECT n, again, coalesce(bool_or(again) {before}, false) AS had FROM marked) "
-        f"SELECT had, n, count(*), sum(again::INTEGER) FROM told WHERE n >= {SHORTEST} GROUP BY had, n ORDER BY n"
+        f"flagged AS (SELECT n, again, coalesce(bool_or(again) {before}, false) AS had FROM marked) "
+        f"SELECT had, n, count(*), sum(again::INTEGER) FROM flagged WHERE n >= {SHORTEST} GROUP BY had, n ORDER BY n"
     )
     lines: dict[bool, list[Tally]] = {True: [], False: []}
     for had, length, count, repeats in rows:

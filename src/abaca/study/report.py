@@ -1,193 +1,117 @@
-"""The demo's report: one HTML page without anything to load, for light and dark screens, wide and narrow."""
+"""The results of a study: tables in several formats, figures in two, and one page with everything."""
 
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from itertools import product
+from pathlib import Path
 
-from abaca.data.sequences import Sequences
-from abaca.evaluation.evaluate import GROUPS, Comparison, Evaluation, Group
-from abaca.study import figures
 from abaca.study.cases import MEANING, Case, Pick
-from abaca.study.draw import look
-from abaca.study.groceries import Source
-from abaca.study.page import figure, page, paragraph, section
-from abaca.study.statistics import CHOICE_RULE, RepeatCurves
-from abaca.types import Record
+from abaca.study.datasets import Census, dataset_table
+from abaca.study.draw import Figure, style_of
+from abaca.study.figures import all_figures
+from abaca.study.page import bullets, facts, figure, page, paragraph, section
+from abaca.study.runs import METRICS
+from abaca.study.state import StudyState
+from abaca.study.table import WRITERS, Table, to_html
+from abaca.study.tables import BASELINES, all_tables, mean_value, rows_of
+from abaca.training.checkpoint import write_text
 
-METRIC = "ndcg@10"
-GROUP_WORDS: dict[Group, str] = {"all": "over all targets", "repeat": "on repeats", "new": "on new items"}
-LEAST = 20
-"""Earlier items that a user needs to be shown."""
+TABLES = {
+    "without-repeats": "Data sets without repeats",
+    "with-repeats": "Data sets with repeats",
+    "summary": "All in one: size, time, geometric means",
+    "gains": "The gain of each output layer",
+    "repeats": "Repeats and new items apart",
+    "paper": "Beside the paper",
+    "choices": "The configurations that validation chose",
+}
+"""Title of each table."""
 
+FIGURES = {
+    "repetition": ("When do people repeat?", "The share of users' first items of each length whose last is a repeat, "
+    "with and without an earlier repeat; in brackets the number of sequences. Bands are 95 % intervals."),
+    "sensitivity": ("Sensitivity to the options", "Validation NDCG@10, geometric mean over data sets, by one option. "
+    "An option of the sweep varies alone, the others as chosen. An option of the grid is averaged over the others."),
+    "learning": ("Learning curves", "Validation NDCG@10 after each epoch of the chosen runs, first seed. The "
+    "best epoch is kept."),
+    "trade-off": ("Good at repeats, good at new items", "Test NDCG@10 on repeat targets against that on new ones. "
+    "Filled: the first encoder; hollow: the second. Thin lines are 95 % bootstrap intervals. Upper right is best."),
+    "calibration": ("Is the probability of a repeat right?", "The observed share of repeats by its predicted "
+    "probability, on test targets. The diagonal is a perfect prediction. Bins of fewer than 20 are left out."),
+    "speed": ("Speed against quality", "Test NDCG@10, geometric mean over data sets, against the median wall time of "
+    "an epoch."),
+}  # fmt: skip
+"""Title and caption of each figure."""
 
-@dataclass(frozen=True)
-class Findings:
-    """Everything that the report tells."""
-
-    source: Source
-    sequences: Sequences
-    curves: RepeatCurves
-    results: Sequence[Evaluation]  # baselines first, models last, the one to look at at the end
-    comparisons: Sequence[Comparison]
-    records: Mapping[str, Sequence[Record]]  # of training, by output layer
-    settings: Mapping[str, str]  # what was set, in words
-    cases: Sequence[Case]
-
-    @property
-    def models(self) -> list[Evaluation]:
-        """The rankers that predict how likely a repeat is and were trained for it."""
-        return [result for result in self.results if result.name in self.records]
-
-    @property
-    def choice_rule(self) -> str:
-        """How the shown users were chosen."""
-        return CHOICE_RULE.format(who=self.source.who, least=LEAST)
-
-
-def report(found: Findings) -> str:
-    """The page."""
-    sections = [
-        section("The data", _data(found)),
-        section("When do people repeat?", _repeats(found)),
-        section("The results", _results(found)),
-        section("Good at repeats, good at new items", _trade_off(found)),
-        section("Does it know when a repeat comes?", _calibration(found)),
-        section(f"Three {found.source.who}s", _cases(found)),
-        section("How it was trained", _training(found)),
-        section("Go on", _go_on(found)),
-    ]
-    head = f"<header><p class='over'>Abaca demo</p><h1>When to repeat, when to explore</h1>{_lead(found)}</header>"
-    return page("Abaca demo: when to repeat, when to explore", head + "".join(sections))
+KEY = "↻ in the history · ✓ the true next item · ○ came later"
 
 
-def verdict(test: Comparison) -> str:
-    """A paired test in a sentence."""
-    gain = test.difference
-    if gain.low > 0 or gain.high < 0:
-        said = f"is {'ahead of' if gain.value > 0 else 'behind'}"
-    else:
-        said = "cannot be told from"
-    return (
-        f"{test.a} {said} {test.b} {GROUP_WORDS[test.group]}: {test.metric.upper()} {gain.value:+.4f} "
-        f"(95\u00a0% interval {gain.low:+.4f} to {gain.high:+.4f}, p {_p(test.p_value)})"
-    )
+def publish(state: StudyState, folder: Path) -> list[Path]:
+    """Write every table, figure and the page; returns the paths, the page first."""
+    tables, figures = all_tables(state), all_figures(state)
+    (folder / "tables").mkdir(parents=True, exist_ok=True)
+    (folder / "figures").mkdir(exist_ok=True)
+    _drop(folder / "tables", TABLES.keys() - {table.name for table in tables}, WRITERS)
+    _drop(folder / "figures", FIGURES.keys() - {drawn.name for drawn in figures}, ("svg", "pdf"))
+    for table in (data_table(state), *tables):
+        for ending, write in WRITERS.items():
+            write_text(folder / "tables" / f"{table.name}.{ending}", write(table))
+    for drawn in figures:
+        write_text(folder / "figures" / f"{drawn.name}.svg", drawn.svg(alone=True))
+        (folder / "figures" / f"{drawn.name}.pdf").write_bytes(drawn.pdf())
+    write_text(folder / "report.html", study_page(state, tables, figures))
+    return [folder / "report.html", folder / "tables", folder / "figures", state.results.path]
 
 
-def next_commands(model: str, sequences: Sequences) -> list[str]:
-    """What to type next with a trained model; the ids are the most popular."""
-    ids = " ".join(shlex.quote(str(id)) for id in sequences.catalogue.ids[:3])
-    return [f"abaca recommend {model} {ids}", f"abaca recommend {model} {ids} --repeats exclude"]
+def _drop(folder: Path, names: Iterable[str], endings: Iterable[str]) -> None:
+    """Remove files of an earlier report that this one does not have."""
+    for name, ending in product(names, endings):
+        (folder / f"{name}.{ending}").unlink(missing_ok=True)
 
 
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"= {value:.3f}"
+def study_page(state: StudyState, tables: Sequence[Table], figures: Sequence[Figure]) -> str:
+    """The whole study as one page that loads nothing."""
+    title = state.study.title
+    shown = {table.name: section(TABLES[table.name], to_html(table)) for table in tables}
+    choices = shown.pop("choices", "")
+    drawn = [section(FIGURES[one.name][0], figure(one.svg(), FIGURES[one.name][1])) for one in figures]
+    head = f"<header><p class='over'>Abaca study</p><h1>{escape(title)}</h1>{_lead(state)}</header>"
+    parts = [section("The data", to_html(data_table(state))), *shown.values(), *drawn, _examples(state), choices]
+    return page(f"Abaca study: {title}", head + "".join(parts) + _method(state), wide=True)
 
 
-def _lead(found: Findings) -> str:
-    counts, who = found.sequences.manifest["counts"], found.source.who
-    happen = found.results[0].summary.repeats_happen
-    text = (
-        f"{counts['users']:,} {who}s, {found.sequences.catalogue.size:,} items, {counts['interactions']:,} "
-        f"interactions. {happen:.0%} of what comes next was there before, the rest is new. A recommender has to know "
-        "which is due."
-    )
-    first, *rest = found.comparisons
-    groups = [f"{GROUP_WORDS[test.group]} {test.difference.value:+.4f}" for test in rest if test.b == first.b]
-    return paragraph(text, "lead") + paragraph("; ".join([verdict(first), *groups]) + ".", "verdict")
+def data_table(state: StudyState) -> Table:
+    """The sizes of the data sets (the paper's Table 1)."""
+    return dataset_table(Census(**entry["census"]) for entry in state.data.values())
 
 
-def _data(found: Findings) -> str:
-    counts, source = found.sequences.manifest["counts"], found.source
-    text = paragraph(source.title, "strong") + "".join(map(paragraph, source.paragraphs))
-    if source.citation:
-        text += f"<p class='note'>{escape(source.citation)}</p>"
-    facts = {
-        f"{source.who}s": counts["users"],
-        "items": found.sequences.catalogue.size,
-        "training targets": counts["training_targets"],
-        "validation targets": counts["valid_targets"],
-        "test targets": counts["test_targets"],
-    }
-    tiles = "".join(f"<div><b>{value:,}</b><span>{escape(name)}</span></div>" for name, value in facts.items())
-    rule = found.sequences.manifest["split"]["rule"]
-    return text + f"<div class='tiles'>{tiles}</div>" + paragraph(f"The split, {rule}.", "note")
-
-
-def _repeats(found: Findings) -> str:
-    return figure(
-        figures.repeat_figure(found.curves),
-        "How often the next item is one of the history, by the length of the history. Someone who has repeated before "
-        "is far more likely to repeat: no fixed rule, such as “never recommend again”, fits both.",
-    )
-
-
-def _results(found: Findings) -> str:
-    first = found.results[0]
-    counts = {group: int(first.mask(group).sum()) for group in GROUPS}
-    head = "".join(f"<th>{group}<small>{counts[group]:,} targets</small></th>" for group in GROUPS)
-    best = {group: max(r.summary.groups[group].metrics[METRIC].value for r in found.results) for group in GROUPS}
-    rows = "".join(_row(result, best, result is found.results[-1]) for result in found.results)
-    table = (
-        f"<div class='scroll'><table><thead><tr><th>{METRIC.upper()}</th>{head}"
-        f"<th>repeats in<small>the first 10</small></th></tr></thead><tbody>{rows}</tbody></table></div>"
-    )
-    cold = (
-        f" {first.summary.cold:,} targets were never seen in training and count as misses."
-        if first.summary.cold
-        else ""
-    )
-    note = (
-        f"Every test target is ranked against all {first.catalogue:,} items; ties count against the target. Grey: 95 % "
-        f"bootstrap intervals over {found.source.who}s. Repeats happen {first.summary.repeats_happen:.0%} of the time."
-    )
-    tests = "".join(f"<li>{escape(verdict(test))}</li>" for test in found.comparisons)
-    paired = f"Paired tests, {found.source.who} by {found.source.who}:"
-    return table + paragraph(note + cold, "note") + paragraph(paired) + f"<ul>{tests}</ul>"
-
-
-def _row(result: Evaluation, best: Mapping[Group, float], chosen: bool) -> str:
-    cells = ""
-    for group in GROUPS:
-        figure = result.summary.groups[group].metrics[METRIC]
-        if figure.value != figure.value:
-            cells += "<td>–</td>"
+def summary_sentences(state: StudyState) -> list[str]:
+    """The best row of each encoder, and its gain over the reference."""
+    against, sentences = state.study.against, []
+    rows = {row: mean_value(state, row, list(state.data), METRICS[0]) for row in rows_of(state)}
+    for group in dict.fromkeys(row.group for row in rows):
+        known = {row: value for row, value in rows.items() if row.group == group and value is not None}
+        if not known or (group != BASELINES and len(known) < 2):
             continue
-        value = f"<b>{figure.value:.4f}</b>" if figure.value == best[group] else f"{figure.value:.4f}"
-        cells += f"<td>{value}<small>{figure.low:.4f} – {figure.high:.4f}</small></td>"
-    share = result.summary.repeats_recommended[max(result.cutoffs)]
-    css = " class='chosen'" if chosen else ""
-    return f"<tr{css}><th>{escape(result.name)}</th>{cells}<td>{share:.0%}</td></tr>"
+        best = max(known, key=lambda row: known[row])
+        base = known.get(best._replace(output=against))
+        gain = f", {100 * (known[best] / base - 1):+.1f} % over {against}" if base and best.output != against else ""
+        sentences.append(f"{group}: {best.output} is best, NDCG@10 {100 * known[best]:.2f} %{gain}.")
+    return sentences
 
 
-def _trade_off(found: Findings) -> str:
-    return figure(
-        figures.trade_off_figure(found.results, METRIC),
-        "Each dot is a ranker, the thin lines are 95 % intervals. Rankers that only repeat lie at the bottom; one that "
-        "never repeats, softmax+nodup, lies at the left; the upper right corner is where to be. Everywhere on the "
-        "dotted line NDCG over all targets would be that of the best ranker; below it, less.",
-    )
-
-
-def _calibration(found: Findings) -> str:
-    said = [(model.name, model.summary.calibration) for model in found.models]
-    errors = "; ".join(f"{name} {c.ece:.3f}, Brier score {c.brier:.3f}" for name, c in said if c is not None)
-    return figure(
-        figures.calibration_figure(found.models),
-        "Of the targets for which a model gave a repeat this probability, how many were repeats? The dotted line is a "
-        f"perfect prediction, larger dots hold more targets. Calibration error (lower is better): {errors}.",
-    )
-
-
-def _cases(found: Findings) -> str:
-    intro = paragraph(f"{found.source.who.capitalize()}s {found.choice_rule}.", "note")
-    key = "<p class='note'><span class='again'>↻</span> in the history · <span class='hit'>✓</span> what came next · "
-    key += "<span class='hit'>○</span> came later</p>"
-    return intro + key + "".join(case_html(case, found.source.who) for case in found.cases)
+def cases(state: StudyState) -> dict[str, list[Case]]:
+    """The examples of each data set."""
+    found = {}
+    for name in state.data:
+        entry = state.results.get("example", state.example_id(name))
+        if entry is not None and state.example_rows(name):
+            found[name] = [Case.from_json(values) for values in entry["cases"]]
+    return found
 
 
 def case_html(case: Case, who: str) -> str:
-    """One history and the rankers' answers."""
+    """One history and the recommendations of several rankers."""
     head = (
         f"<h3>{escape(case.kind.capitalize())}: {escape(who)} {escape(case.user)}<small>{escape(MEANING[case.kind])} · "
         f"{case.length} earlier items, {case.share:.0%} of them repeats</small></h3>"
@@ -196,7 +120,7 @@ def case_html(case: Case, who: str) -> str:
     kind = "a repeat" if case.target.repeat else "new"
     came = f"<p class='came'>came next: <b>{escape(case.target.name)}</b> <span class='hit'>✓</span> ({kind})</p>"
     lists = "".join(
-        f"<div><h4 style='color: var(--{look(name.split()[-1]).name})'>{escape(name)}</h4><ol>"
+        f"<div><h4 style='color: var(--{style_of(name.split()[-1]).name})'>{escape(name)}</h4><ol>"
         + "".join(f"<li class='{'true' if pick.true else ''}'>{_pick(pick)}</li>" for pick in picks)
         + f"</ol><p class='note'>✓ is at rank {case.ranks[name]:,}</p></div>"
         for name, picks in case.lists.items()
@@ -208,18 +132,58 @@ def case_html(case: Case, who: str) -> str:
 def _pick(pick: Pick) -> str:
     again = " <span class='again' title='in the history'>↻</span>" if pick.repeat else ""
     mark = "✓" if pick.true else "○" if pick.later else ""
-    hit = f" <span class='hit'>{mark}</span>" if mark else ""
-    return escape(pick.name) + again + hit
+    return escape(pick.name) + again + (f" <span class='hit'>{mark}</span>" if mark else "")
 
 
-def _training(found: Findings) -> str:
-    listed = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in found.settings.items())
-    words = (
-        "The validation figure after each epoch; the weights of the best epoch are kept, and only they see the test."
+def _lead(state: StudyState) -> str:
+    study, rows = state.study, state.study.rows()
+    text = (
+        f"{len({row[1:] for row in rows})} models and {len(study.baselines)} baselines on {len(study.data)} data sets; "
+        f"{len(list(state.results.all('run')))} runs, {sum(1 for row in rows if state.tests(row))} of {len(rows)} rows "
+        f"tested, {len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''}."
     )
-    return f"<dl>{listed}</dl>" + figure(figures.learning_figure(found.records, METRIC), words)
+    about = paragraph(" ".join(study.about.split())) if study.about else ""
+    sentences = summary_sentences(state)
+    heading = paragraph("Geometric means over all data sets, test targets:", "strong") if sentences else ""
+    return paragraph(text, "lead") + about + heading + bullets(sentences)
 
 
-def _go_on(found: Findings) -> str:
-    lines = escape("\n".join(next_commands("cpr", found.sequences)))
-    return paragraph("The models lie beside this page. In its folder:") + f"<pre>{lines}</pre>"
+def _examples(state: StudyState) -> str:
+    found = cases(state)
+    if not any(found.values()):
+        return ""
+    words = (
+        "The same histories under several models: a user who repeats, and a user who explores. Users are chosen by "
+        f"their data alone. {KEY}"
+    )
+    shown = "".join(
+        f"<h3>{escape(name)}</h3>" + "".join(case_html(case, "user") for case in kept) for name, kept in found.items()
+    )
+    return section("Examples", paragraph(words, "note") + shown)
+
+
+def _method(state: StudyState) -> str:
+    study = state.study
+    made = [entry["environment"] for kind in ("run", "test") for entry in state.results.all(kind)]
+    keys = dict.fromkeys(key for environment in made for key in environment)
+    values = {
+        "file": study.path.name,
+        "options": _listed(study.options),
+        **{f"{name} options": _listed(plan.options) for name, plan in study.encoders.items() if plan.options},
+        "grid": _listed(study.grid) or "none",
+        **{f"{name} grid": _listed(plan.grid) for name, plan in study.encoders.items() if plan.grid},
+        "sweep": _listed(study.sweep.options) or "none",
+        "seeds": ", ".join(map(str, study.seeds)),
+        "split": "; ".join(sorted({entry["split"] for entry in state.data.values()})),
+        **{key: ", ".join(sorted({str(environment.get(key)) for environment in made})) for key in keys},
+    }
+    words = (
+        "Every target is ranked against the whole catalogue; ties count against it. The grid is searched with the "
+        "first seed. The configuration with the best validation NDCG@10 is trained with the other seeds too, and only "
+        "it is tested. A row is the mean over seeds. Tables and figures follow from the results file alone."
+    )
+    return section("Method", paragraph(words) + facts(values))
+
+
+def _listed(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values.items())

@@ -1,4 +1,4 @@
-"""The results of a study: one file of JSON lines that is only ever appended to, by any number of processes."""
+"""The results of a study: a file of JSON lines that any number of processes append to."""
 
 import json
 import os
@@ -17,7 +17,7 @@ KINDS = ("data", "run", "test", "baseline", "comparison", "example")
 
 
 class Results:
-    """What is in a results file, by kind and id; the first entry of an id is the one that counts, of data the last."""
+    """The entries of a results file by kind and id; the first of an id counts, of data the last."""
 
     def __init__(self, path: Path, lock: Path) -> None:
         self.path, self.lock = path, lock
@@ -26,7 +26,7 @@ class Results:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read what was appended since; a line that a killed process left unfinished is no entry."""
+        """Read the lines appended since; the unfinished line of a killed process is ignored."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -43,7 +43,7 @@ class Results:
                 self.entries[entry["kind"]].setdefault(entry["id"], entry)
 
     def get(self, kind: str, id: str) -> Entry | None:
-        """An entry, if it is there."""
+        """An entry; None if it does not exist."""
         return self.entries[kind].get(id)
 
     def all(self, kind: str) -> Iterable[Entry]:
@@ -51,7 +51,7 @@ class Results:
         return self.entries[kind].values()
 
     def append(self, kind: str, id: str, **values: Any) -> None:
-        """Add an entry with when, where and by which version it was made."""
+        """Add an entry with its time and environment."""
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         entry = {"kind": kind, "id": id, **values, "when": when, "environment": environment()}
         line = json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
@@ -67,7 +67,7 @@ class Results:
 
 
 def _parsed(line: bytes) -> Entry | None:
-    """A line's entry; None for what a killed process left of one."""
+    """A line's entry; None for the rest of an unfinished one."""
     try:
         entry = json.loads(line)
     except ValueError:
@@ -76,6 +76,6 @@ def _parsed(line: bytes) -> Entry | None:
 
 
 def _healed(handle: int) -> bytes:
-    """A line's end where the last writer was killed before it wrote one."""
+    """A line end, if the last writer was killed before it wrote one."""
     size = os.fstat(handle).st_size
     return b"" if size == 0 or os.pread(handle, 1, size - 1) == b"\n" else b"\n"

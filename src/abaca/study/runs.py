@@ -1,4 +1,4 @@
-"""One run of a study: what names it, and how it is trained and tested in the study's workshop."""
+"""One run of a study: its id, and its training and test in the study's workspace."""
 
 import hashlib
 import json
@@ -21,11 +21,11 @@ from abaca.evaluation.baselines import BASELINES
 from abaca.evaluation.evaluate import Evaluation, evaluate
 from abaca.recommender import Recommender
 from abaca.study.plan import DataSet, Options, RowKey
-from abaca.training.trainer import Watch
+from abaca.training.trainer import Callback
 
-FIGURES = ("ndcg@10", "hr@10", "mrr@10")
-CURVE = ("epoch", "loss", *FIGURES, "lr", "seconds", "validation_seconds")
-"""What a result keeps of each epoch."""
+METRICS = ("ndcg@10", "hr@10", "mrr@10")
+CURVE = ("epoch", "loss", *METRICS, "lr", "seconds", "validation_seconds")
+"""The values of each epoch that a result keeps."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Run:
 
     @cached_property
     def id(self) -> str:
-        """The same for the same model, options, seed and data, on any machine and in any study."""
+        """Equal for equal model, options, seed and data, on any machine and in any study."""
         return digest([self.row.encoder, self.row.output, self.options, self.seed, self.fingerprint])
 
     @property
@@ -49,29 +49,29 @@ class Run:
 
     @property
     def folder(self) -> str:
-        """A name for people and file systems."""
+        """A readable folder name."""
         return re.sub(r"[^\w.+-]", "_", f"{'-'.join(self.row)}-{self.id}")
 
     def with_options(self, options: Options) -> "Run":
-        """The same run but for its options."""
+        """The run with other options."""
         return replace(self, options=tuple(sorted(options.items())))
 
     def with_seed(self, seed: int) -> "Run":
-        """The same run but for its seed."""
+        """The run with another seed."""
         return replace(self, seed=seed)
 
     def recommender(self) -> Recommender:
-        """What trains it."""
+        """The recommender that trains it."""
         return Recommender(self.row.encoder, self.row.output, seed=self.seed, **dict(self.options))
 
 
 def digest(value: Any) -> str:
-    """Name plain data by its content."""
+    """A short checksum of JSON values."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 
-class Workshop:
-    """The folder where a study's sequences, models and test ranks are kept; all of it can be made again."""
+class Workspace:
+    """The folder of a study's sequences, models and test ranks; all of them can be computed again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -79,7 +79,7 @@ class Workshop:
         (path / ".gitignore").write_text("*\n", encoding="utf-8")
 
     def sequences(self, data: DataSet) -> Sequences:
-        """The prepared data set; prepared now if it was not, or if its log or options have changed."""
+        """The prepared data set; prepared again if its log or options have changed."""
         place = self.path / "sequences" / f"{data.name}-{digest(_source(data))}"
         place.parent.mkdir(exist_ok=True)
         with FileLock(f"{place}.lock"):
@@ -89,17 +89,17 @@ class Workshop:
                     prepare(log, place, options=data.prepare, items=data.items)
         return _opened(place)
 
-    def train(self, run: Run, sequences: Sequences, watch: Watch) -> Recommender:
-        """The run's model: trained, taken up where it was stopped, or as it is if it was complete."""
-        return run.recommender().fit(sequences, folder=self.path / "runs" / run.folder, resume=True, watch=watch)
+    def train(self, run: Run, sequences: Sequences, callback: Callback) -> Recommender:
+        """The run's model; an interrupted training is resumed."""
+        return run.recommender().fit(sequences, folder=self.path / "runs" / run.folder, resume=True, callback=callback)
 
-    def test(self, run: Run, sequences: Sequences, watch: Watch) -> tuple[Evaluation, float]:
-        """Every test target's rank under the run's model, and the seconds that ranking took."""
+    def test(self, run: Run, sequences: Sequences, callback: Callback) -> tuple[Evaluation, float]:
+        """The evaluation of the run's model on the test targets, and its seconds."""
         file = self.path / "ranks" / f"{run.folder}.npz"
         file.parent.mkdir(exist_ok=True)
         with FileLock(f"{file}.lock"):
             if not file.exists():
-                recommender = self.train(run, sequences, watch)
+                recommender = self.train(run, sequences, callback)
                 began = time.perf_counter()
                 result = recommender.evaluate(sequences)
                 _save(file, result, time.perf_counter() - began)
@@ -107,21 +107,21 @@ class Workshop:
 
 
 def check_validation(sequences: Sequences, where: str = "") -> None:
-    """Refuse data on which nothing could be chosen."""
+    """Refuse data without validation targets."""
     if not len(sequences.valid.users):
         raise SequencesError(
-            f"{where}there is no validation target to choose by; prepare a log whose users have three interactions or "
-            "more, or other cuts in time"
+            f"{where}there is no validation target; prepare a log whose users have three interactions or more, or with "
+            "other split times"
         )
 
 
 def baseline(name: str, sequences: Sequences) -> Evaluation:
-    """A simple ranker's test ranks."""
+    """A baseline's evaluation on the test targets."""
     return evaluate(BASELINES[name]().fit(sequences), sequences)
 
 
 def run_values(run: Run, recommender: Recommender) -> dict[str, Any]:
-    """What is worth keeping of a finished training."""
+    """The entry of a finished training."""
     assert recommender.saved is not None
     training = recommender.saved.training
     weights = sum(weight.numel() for weight in recommender.saved.model.parameters())
@@ -136,7 +136,7 @@ def run_values(run: Run, recommender: Recommender) -> dict[str, Any]:
 
 
 def failed_values(run: Run, error: Exception) -> dict[str, Any]:
-    """What is worth keeping of a training that diverged: it cannot be chosen."""
+    """The entry of a training that diverged: it cannot be chosen."""
     return {**_names(run), "best": None, "error": str(error)}
 
 
@@ -145,7 +145,7 @@ def _names(run: Run) -> dict[str, Any]:
 
 
 def _log_of(data: DataSet) -> Any:
-    """The log's path, or the synthetic log itself."""
+    """The log's path, or a synthetic log."""
     if data.log is None:
         try:
             return synthetic_log(**data.synthetic)
@@ -157,11 +157,11 @@ def _log_of(data: DataSet) -> Any:
 
 
 def _source(data: DataSet) -> list[Any]:
-    """What the sequences follow from: a log is named by its files' sizes and times of change."""
+    """Everything that determines the sequences; a log by its files' sizes and modification times."""
     files = [path for path in (data.log, data.items) if path is not None]
     for path in files:
         if not path.exists():
-            raise SpecError(f"data '{data.name}': {path} is not there; --data FOLDER says where the logs are")
+            raise SpecError(f"data '{data.name}': {path} is not there; pass the folder of the logs as --data FOLDER")
     inside = [file for path in files for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
     facts = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in inside]
     return [facts, data.synthetic, data.columns, repr(data.prepare)]

@@ -1,8 +1,7 @@
-"""A table, and how it is written: Markdown, LaTeX, CSV and HTML."""
+"""A table as Markdown, CSV and HTML."""
 
 import csv
 import io
-import re
 from collections.abc import Callable, Iterable
 from html import escape
 from itertools import groupby
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 
 class Cell(NamedTuple):
-    """A value as it is, and as it is shown."""
+    """A value and its text."""
 
     value: float | None
     text: str
@@ -19,7 +18,7 @@ class Cell(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A row; rows of one group stand together."""
+    """A row of a table; rows of one group are adjacent."""
 
     group: str
     name: str
@@ -27,7 +26,7 @@ class Line(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows in groups under two lines of heads: what spans, and the columns below it."""
+    """Rows in groups under two lines of heads: spanning heads, and the columns below them."""
 
     name: str
     caption: str
@@ -36,19 +35,19 @@ class Table(NamedTuple):
 
     @property
     def columns(self) -> list[str]:
-        """Each column's whole name."""
+        """Each column's full name."""
         return [f"{head} {column}".strip() for head, below in self.heads for column in below]
 
 
 def plain(value: float | None, digits: int = 2, mark: str = "", sign: bool = False) -> Cell:
-    """A number with so many digits; a dash for none."""
+    """A number with some digits; a dash for none."""
     if value is None:
         return Cell(None, "–")
     return Cell(value, f"{value:{'+' if sign else ''}.{digits}f}", mark=mark)
 
 
 def bold_best(lines: Iterable[Line], skip: Callable[[int], bool] = lambda place: False) -> tuple[Line, ...]:
-    """Mark the highest value of each column within each group of several rows."""
+    """The lines with the highest value of each column marked, within each group of several rows."""
     done: list[Line] = []
     for _, members in groupby(lines, key=lambda line: line.group):
         group = list(members)
@@ -63,13 +62,13 @@ def bold_best(lines: Iterable[Line], skip: Callable[[int], bool] = lambda place:
 
 
 def _highest(cells: Iterable[Cell]) -> str | None:
-    """The text of the highest value: what looks equal is equally good."""
+    """The text of the highest value: equal texts are equally good."""
     known = [(cell.value, cell.text) for cell in cells if cell.value is not None]
     return max(known)[1] if known else None
 
 
 def to_markdown(table: Table) -> str:
-    """For a README."""
+    """Markdown."""
     rows = [["", *table.columns], ["---", *("--:" for _ in table.columns)]]
     for group, members in groupby(table.lines, key=lambda line: line.group):
         rows.append([f"**{group}**", *("" for _ in table.columns)])
@@ -79,7 +78,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """For a program: values in full, no marks; what has no number is shown as text."""
+    """CSV: values in full, without marks."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(["group", "row", *table.columns])
@@ -89,41 +88,8 @@ def to_csv(table: Table) -> str:
     return stream.getvalue()
 
 
-def to_latex(table: Table) -> str:
-    """For a paper; needs the packages booktabs and amssymb."""
-    spans = [len(below) for _, below in table.heads]
-    first = " & ".join(f"\\multicolumn{{{len(below)}}}{{c}}{{{_tex(head)}}}" for head, below in table.heads)
-    second = " & ".join(_tex(column) for _, below in table.heads for column in below)
-    rules = "".join(
-        f"\\cmidrule(lr){{{2 + sum(spans[:at])}-{1 + sum(spans[: at + 1])}}}" for at in range(len(spans)) if spans[at]
-    )
-    rows: list[str] = []
-    for group, members in groupby(table.lines, key=lambda line: line.group):
-        rows.append(f"\\midrule\n\\multicolumn{{{1 + sum(spans)}}}{{l}}{{\\textbf{{{_tex(group)}}}}} \\\\")
-        rows += [" & ".join([_tex(line.name), *map(_tex_cell, line.cells)]) + " \\\\" for line in members]
-    return "\n".join(
-        [
-            "% needs \\usepackage{booktabs,amssymb}",
-            "\\begin{table*}[t]",
-            "\\centering\\small\\setlength{\\tabcolsep}{3pt}",
-            f"\\begin{{tabular}}{{l{'r' * sum(spans)}}}",
-            "\\toprule",
-            f" & {first} \\\\",
-            *([rules] if any(span > 1 for span in spans) else []),
-            *([f" & {second} \\\\"] if any(column for _, below in table.heads for column in below) else []),
-            *rows,
-            "\\bottomrule",
-            "\\end{tabular}",
-            f"\\caption{{{_tex(table.caption)}}}",
-            f"\\label{{tab:{table.name}}}",
-            "\\end{table*}",
-            "",
-        ]
-    )
-
-
 def to_html(table: Table) -> str:
-    """For the page."""
+    """HTML."""
     spans = "".join(f"<th colspan='{len(below)}' class='span'>{escape(head)}</th>" for head, below in table.heads)
     columns = "".join(f"<th>{escape(column)}</th>" for _, below in table.heads for column in below)
     body = ""
@@ -142,35 +108,8 @@ def to_html(table: Table) -> str:
     )
 
 
-WRITERS: dict[str, Callable[[Table], str]] = {"md": to_markdown, "tex": to_latex, "csv": to_csv}
-
-_TEX = {"▲": "\\blacktriangle", "△": "\\vartriangle", "▼": "\\blacktriangledown", "▽": "\\triangledown"}
+WRITERS: dict[str, Callable[[Table], str]] = {"md": to_markdown, "csv": to_csv}
 
 
 def _emphasised(cell: Cell, frame: str) -> str:
     return frame.format(cell.text) if cell.best else cell.text
-
-
-def _tex(text: str) -> str:
-    special = {
-        "&": "\\&",
-        "%": "\\%",
-        "#": "\\#",
-        "_": "\\_",
-        "$": "\\$",
-        "–": "--",
-        "<": "$<$",
-        "\\": "\\textbackslash{}",
-        "{": "\\{",
-        "}": "\\}",
-        "^": "\\textasciicircum{}",
-        "~": "\\textasciitilde{}",
-    }
-    special |= {symbol: f"${command}$" for symbol, command in _TEX.items()}
-    return re.sub("|".join(map(re.escape, special)), lambda found: special[found.group()], text)
-
-
-def _tex_cell(cell: Cell) -> str:
-    text = re.sub(r"^[+-](?=\d)", lambda sign: f"${sign.group()}$", _tex(cell.text))
-    shown = f"\\textbf{{{text}}}" if cell.best else text
-    return shown + (f"$^{{{_TEX[cell.mark]}}}$" if cell.mark else "")

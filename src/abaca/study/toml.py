@@ -1,4 +1,4 @@
-"""TOML tables that are read key by key: unknown keys and values of the wrong kind are refused."""
+"""TOML tables read key by key: unknown keys and values of the wrong type are refused."""
 
 import difflib
 import tomllib
@@ -13,7 +13,7 @@ Grid = dict[str, list[Any]]
 
 
 def read_toml(path: Path, hint: str) -> dict[str, Any]:
-    """A file's values; where it is not there, the hint says what would be."""
+    """A file's values; the hint completes the error where it is missing."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -23,7 +23,7 @@ def read_toml(path: Path, hint: str) -> dict[str, Any]:
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
-    """Refuse a key that is not known, with the nearest one that is."""
+    """Refuse an unknown key, naming the nearest known one."""
     every = sorted(known)
     for name in given:
         if name not in every:
@@ -33,7 +33,7 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> No
 
 
 class TomlTable:
-    """A TOML table that is read key by key, each with its kind."""
+    """A TOML table read key by key, each with its type."""
 
     def __init__(self, values: Any, where: str, known: Iterable[str]) -> None:
         if not isinstance(values, dict):
@@ -42,7 +42,7 @@ class TomlTable:
         self.values, self.where = values, where
 
     def take(self, key: str, kind: type, default: Any = None) -> Any:
-        """A value of a kind; where it is missing, the default."""
+        """A value of a type, or the default."""
         value = self.values.get(key, default)
         if key in self.values and (not isinstance(value, kind) or (kind is not bool and isinstance(value, bool))):
             words = {str: "text", int: "a whole number", bool: "true or false", list: "a list", dict: "a table"}
@@ -50,7 +50,7 @@ class TomlTable:
         return value
 
     def many(self, key: str, kind: type, default: Iterable[Any] | None = None) -> tuple[Any, ...] | None:
-        """A list of values of one kind, without a value twice."""
+        """A list of distinct values of one type."""
         if key not in self.values:
             return None if default is None else tuple(default)
         values = self.take(key, list)
@@ -61,7 +61,7 @@ class TomlTable:
         return tuple(values)
 
     def specs(self, key: str, default: Iterable[str] | None = None) -> tuple[str, ...] | None:
-        """A list of output layers, spelled as they are everywhere."""
+        """A list of output layers in their usual spelling."""
         found = self.many(key, str, default)
         return None if found is None else tuple(str(OutputSpec.parse(text)) for text in found)
 

@@ -1,4 +1,4 @@
-"""Searching good options with Optuna: chosen on validation NDCG@10, within a budget, and taken up after a kill."""
+"""Search for good options with Optuna, by validation NDCG@10, within a budget; resumable after a kill."""
 
 import json
 import shutil
@@ -14,28 +14,28 @@ from abaca.errors import SpecError, TrainingError
 from abaca.recommender import Recommender
 from abaca.study.extra import needs
 from abaca.study.plan import PREPARE, Options, Study
-from abaca.study.runs import FIGURES, check_validation, digest
+from abaca.study.runs import METRICS, check_validation, digest
 from abaca.study.toml import TomlTable, read_toml
 from abaca.training.checkpoint import write_text
-from abaca.training.trainer import Watch
+from abaca.training.trainer import Callback
 from abaca.types import Record
 
-METRIC = FIGURES[0]
+METRIC = METRICS[0]
 BEST, TRIALS = "best.toml", "trials.db"
 WHY = "why"
-"""Under this name a trial that has no figure says why."""
+"""The attribute of a failed trial that holds the error."""
 SPACE: Options = {
     "lr": {"low": 5e-4, "high": 1e-2, "log": True},
     "batch_targets": [200, 400, 800, 1600],
     "dropout": {"low": 0.0, "high": 0.5},
     "size": [32, 64, 128],
 }
-"""What is searched if nothing else is asked for: a range, or a list of values."""
+"""The default search space: ranges, or lists of values."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched: a model, the options that stay, and the space of those that do not."""
+    """A model, its fixed options, and the space of the searched ones."""
 
     encoder: str
     output: str
@@ -63,7 +63,7 @@ class Search:
                 )
         for name in {*self.fixed, *self.space} & {*PREPARE, "metric"}:
             raise SpecError(f"'{name}' cannot be set or searched here; prepare the log before, figures are {METRIC}")
-        first = {name: _end(values, 0) for name, values in self.space.items()}
+        first = {name: _first(values) for name, values in self.space.items()}
         for name, values in self.space.items():
             for value in values if isinstance(values, list) else (values["low"], values["high"]):
                 self.recommender({**first, name: value})
@@ -73,7 +73,7 @@ class Search:
         return Study.merged(self.encoder, self.fixed, chosen)
 
     def recommender(self, chosen: Options) -> Recommender:
-        """What trains a trial."""
+        """The recommender of a trial."""
         return Recommender(self.encoder, self.output, **self.options(chosen))
 
 
@@ -83,15 +83,15 @@ class Found:
 
     trials: int
     pruned: int
-    figure: float
+    value: float
     options: Options
 
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class Tuning:
-    """A search in a folder: trials in an SQLite file, the training of each in a folder of its own while it runs."""
+    """A search in a folder: trials in an SQLite file, and a folder for each training while it runs."""
 
     def __init__(self, search: Search, sequences: Sequences, folder: Path, seed: int = 0) -> None:
         self.search, self.sequences, self.folder = search, sequences, folder
@@ -99,8 +99,10 @@ class Tuning:
         (folder / "runs").mkdir(parents=True, exist_ok=True)
         self.optuna = needs("optuna", "study")
         self.optuna.logging.set_verbosity(self.optuna.logging.ERROR)
+        self.states = self.optuna.trial.TrialState
+        self.ends = (self.states.COMPLETE, self.states.PRUNED)
         name = digest([search.encoder, search.output, search.fixed, search.space, sequences.fingerprint])
-        epochs = search.recommender({key: _end(values, 0) for key, values in search.space.items()}).training.epochs
+        epochs = search.recommender({key: _first(values) for key, values in search.space.items()}).training.epochs
         with FileLock(folder / "trials.lock"):
             self.study = self.optuna.create_study(
                 storage=f"sqlite:///{folder / TRIALS}",
@@ -109,49 +111,46 @@ class Tuning:
                 load_if_exists=True,
                 pruner=self.optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=max(1, epochs // 4)),
             )
-            self._take_up()
+            self._requeue()
         self.study.sampler = self.optuna.samplers.TPESampler(seed=(seed + len(self.study.trials)) % 2**32)
 
     @property
     def finished(self) -> int:
-        """How many trials came to an end."""
-        ends = (self.optuna.trial.TrialState.COMPLETE, self.optuna.trial.TrialState.PRUNED)
-        return len(self.study.get_trials(deepcopy=False, states=ends))
+        """The number of finished trials."""
+        return len(self.study.get_trials(deepcopy=False, states=self.ends))
 
-    def run(self, trials: int, minutes: float, tell: Tell, watch: Watch) -> Found:
-        """Search until so many trials are finished in all, or no trial may begin any more; write the best options."""
+    def run(self, trials: int, minutes: float, report: Report, callback: Callback) -> Found:
+        """Search until `trials` are finished in all or the time is over; write the best options."""
         left = trials - self.finished
 
-        def said(study: Any, trial: Any) -> None:
-            done = trial.state == self.optuna.trial.TrialState.COMPLETE
+        def finished(study: Any, trial: Any) -> None:
+            done = trial.state == self.states.COMPLETE
             why = trial.user_attrs.get(WHY, "stopped early, behind the others")
             figure = f"validation {METRIC.upper()} {trial.value:.4f}" if done else why
             values = ", ".join(f"{name} {_shown(value)}" for name, value in trial.params.items())
-            tell(f"trial {trial.number + 1}: {figure} with {values}")
+            report(f"trial {trial.number + 1}: {figure} with {values}")
 
         if left > 0:
             timeout = 60 * minutes if minutes else None
-            ends = (self.optuna.trial.TrialState.COMPLETE, self.optuna.trial.TrialState.PRUNED)
-            enough = self.optuna.study.MaxTrialsCallback(trials, states=ends)  # others may search beside this process
-            self.study.optimize(lambda trial: self._trial(trial, watch), left, timeout, callbacks=[said, enough])
+            enough = self.optuna.study.MaxTrialsCallback(trials, states=self.ends)
+            self.study.optimize(lambda trial: self._trial(trial, callback), left, timeout, callbacks=[finished, enough])
         return self.best()
 
     def best(self) -> Found:
-        """The best trial's options, written for `abaca train --config`."""
-        complete = self.optuna.trial.TrialState.COMPLETE
-        done = self.study.get_trials(deepcopy=False, states=(complete,))
+        """The best trial's options; also written for `abaca train --config`."""
+        done = self.study.get_trials(deepcopy=False, states=(self.states.COMPLETE,))
         if not done:
-            raise TrainingError(f"no trial in {self.folder} came to an end; search again with a larger budget")
+            raise TrainingError(f"no trial in {self.folder} is finished; search again with a larger budget")
         best = max(done, key=lambda trial: trial.value)
         found = Found(self.finished, self.finished - len(done), best.value, self.search.options(best.params))
-        lines = [f"# The best of {found.trials} trials on validation {METRIC.upper()}: {found.figure:.4f}."]
+        lines = [f"# The best of {found.trials} trials on validation {METRIC.upper()}: {found.value:.4f}."]
         options = {"encoder": self.search.encoder, "output": self.search.output, **found.options}
         lines += [f"{name} = {json.dumps(value)}" for name, value in options.items()]
         with FileLock(self.folder / "trials.lock"):
             write_text(self.folder / BEST, "\n".join(lines) + "\n")
         return found
 
-    def _trial(self, trial: Any, watch: Watch) -> float:
+    def _trial(self, trial: Any, callback: Callback) -> float:
         with FileLock(self._lock_of(trial)):
             chosen = {name: _suggest(trial, name, values) for name, values in self.search.space.items()}
             folder = self.folder / "runs" / digest([self.study.study_name, self.search.options(chosen)])
@@ -159,17 +158,17 @@ class Tuning:
                 known = Path(f"{folder}.figure")
                 if not known.exists():
                     try:
-                        write_text(known, repr(self._figure(trial, chosen, folder, watch)))
+                        write_text(known, repr(self._figure(trial, chosen, folder, callback)))
                     except KeyboardInterrupt:
-                        self.study.enqueue_trial(trial.params)  # the next search goes on with it
+                        self.study.enqueue_trial(trial.params)  # the next search resumes it
                         raise
                 return float(known.read_text(encoding="utf-8"))
 
-    def _figure(self, trial: Any, chosen: Options, folder: Path, watch: Watch) -> float:
-        """Train, in a folder that is gone afterwards; the best validation figure."""
+    def _figure(self, trial: Any, chosen: Options, folder: Path, callback: Callback) -> float:
+        """Train in a temporary folder; the best validation metric."""
         try:
             recommender = self.search.recommender(chosen)
-            recommender.fit(self.sequences, folder=folder, resume=True, watch=_Pruning(self.optuna, trial, watch))
+            recommender.fit(self.sequences, folder=folder, resume=True, callback=_Pruning(self.optuna, trial, callback))
         except (TrainingError, SpecError) as error:
             shutil.rmtree(folder, ignore_errors=True)
             trial.set_user_attr(WHY, str(error))
@@ -182,42 +181,41 @@ class Tuning:
         shutil.rmtree(folder)
         return figure
 
-    def _take_up(self) -> None:
-        """Trials whose process was killed begin again: their training goes on where it was saved."""
-        state = self.optuna.trial.TrialState
-        for trial in self.study.get_trials(deepcopy=False, states=(state.RUNNING,)):
+    def _requeue(self) -> None:
+        """Queue the trials of killed processes again; their training resumes."""
+        for trial in self.study.get_trials(deepcopy=False, states=(self.states.RUNNING,)):
             try:
                 with FileLock(self._lock_of(trial), timeout=0):
-                    self.study.tell(trial.number, state=state.FAIL)
+                    self.study.tell(trial.number, state=self.states.FAIL)
                     if trial.params:
                         self.study.enqueue_trial(trial.params)
             except Timeout:
                 continue
 
     def _lock_of(self, trial: Any) -> Path:
-        """Held while a trial runs; several searches may share the folder."""
+        """The lock of a running trial; several searches may share the folder."""
         return self.folder / "runs" / f"{self.study.study_name}-{trial.number}.lock"
 
 
-class _Pruning(Watch):
-    """Tells Optuna each epoch's figure, and stops a trial that is behind the others."""
+class _Pruning(Callback):
+    """Reports each epoch to Optuna, and ends a trial that is behind the others."""
 
-    def __init__(self, optuna: Any, trial: Any, watch: Watch) -> None:
-        self.optuna, self.trial, self.watch = optuna, trial, watch
+    def __init__(self, optuna: Any, trial: Any, callback: Callback) -> None:
+        self.optuna, self.trial, self.callback = optuna, trial, callback
 
-    def step(self, step: Any) -> None:
-        self.watch.step(step)
+    def on_step(self, step: Any) -> None:
+        self.callback.on_step(step)
 
-    def epoch(self, record: Record) -> None:
+    def on_epoch(self, record: Record) -> None:
         if METRIC in record:
             self.trial.report(record[METRIC], record["epoch"])
-        self.watch.epoch(record)
+        self.callback.on_epoch(record)
         if self.trial.should_prune():
             raise self.optuna.TrialPruned
 
 
 def read_space(path: Path | None) -> Options:
-    """The space of a TOML file; without one, the usual."""
+    """The space of a TOML file, or the default space."""
     return SPACE if path is None else read_toml(path, "a space is a TOML file such as: dropout = [0.0, 0.5]")
 
 
@@ -233,6 +231,6 @@ def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, int | float) else str(value)
 
 
-def _end(values: Any, end: int) -> Any:
-    """The first or last value of a list or range."""
-    return values[end] if isinstance(values, list) else values["low" if end == 0 else "high"]
+def _first(values: Any) -> Any:
+    """The first value of a list or range."""
+    return values[0] if isinstance(values, list) else values["low"]

@@ -1,6 +1,6 @@
-"""The work of a study: what is still to do, claimed task by task so that any number of processes share it.
+"""The work of a study: pending tasks, locked one by one so that any number of processes share them.
 
-A claim is a lock that the system takes back when its process ends, however it ends. What is done is in the results.
+The system releases a lock when its process ends, however it ends. Finished tasks are in the results.
 """
 
 import time
@@ -21,210 +21,208 @@ from abaca.study.datasets import census
 from abaca.study.plan import DataSet, RowKey, Study
 from abaca.study.repetition import repetition
 from abaca.study.results import Entry, Results
-from abaca.study.runs import FIGURES, Run, Workshop, baseline, check_validation, failed_values, run_values
-from abaca.study.standing import Standing
+from abaca.study.runs import METRICS, Run, Workspace, baseline, check_validation, failed_values, run_values
+from abaca.study.state import StudyState
 from abaca.study.statistics import choose_users, repeats
-from abaca.training.trainer import Step, Watch
+from abaca.training.trainer import Callback, Step
 
-RESULTS, WORKSHOP = "results.jsonl", "work"
+RESULTS, WORKSPACE = "results.jsonl", "work"
 WAIT = 0.5
-"""Seconds between looks at what others do, and between words about a step."""
+"""Seconds between checks of the results of others, and between reports of a step."""
 FLIPS_PER_ROW = 200
-"""Of a permutation test, for each row of an encoder: p < 0.01 stays possible after correcting for all of them."""
+"""Permutations per row of an encoder: p < 0.01 stays possible after the correction for all rows."""
 MOST_EARLIER = 20
-"""Earlier items that an example's user needs, where half of the users have so many."""
+"""Earlier items that an example needs at least, or the median length where that is shorter."""
 
 
 class Message(NamedTuple):
-    """What a worker tells: began, step or done, with the task in words, its share that is done, and news."""
+    """A worker's progress: began, step or done; the task, the finished share of it, and details."""
 
     kind: str
     task: str
     share: float = 0.0
-    news: str = ""
+    details: str = ""
     worker: int = 0
 
 
-Tell = Callable[[Message], None]
+Report = Callable[[Message], None]
 
 
 class Task(NamedTuple):
-    """Something to do once; what it gives becomes an entry of the results."""
+    """Work that is done once; its values become an entry of the results."""
 
     kind: str
     id: str
     words: str
-    do: Callable[[Watch], dict[str, Any]]
+    do: Callable[[Callback], dict[str, Any]]
 
 
 class Work:
-    """A study in a folder: the results file, the workshop, and the tasks that follow from them."""
+    """A study in a folder: the results file, the workspace, and the pending tasks."""
 
     def __init__(self, study: Study, folder: Path) -> None:
         self.study, self.folder = study, folder
-        self.workshop = Workshop(folder / WORKSHOP)
-        self.results = Results(folder / RESULTS, self.workshop.path / "results.lock")
-        self.standing = Standing(study, self.results)
+        self.workspace = Workspace(folder / WORKSPACE)
+        self.results = Results(folder / RESULTS, self.workspace.path / "results.lock")
+        self.state = StudyState(study, self.results)
 
-    def prepare(self, tell: Tell) -> None:
-        """Prepare every data set and note what is in it."""
+    def prepare(self, report: Report) -> None:
+        """Prepare every data set and record its statistics."""
         for data in self.study.data:
-            tell(Message("began", f"preparing {data.name}"))
-            sequences = self.workshop.sequences(data)
+            report(Message("began", f"preparing {data.name}"))
+            sequences = self.workspace.sequences(data)
             check_validation(sequences, f"data '{data.name}': ")
             self.results.refresh()
-            current, id = self.standing.data.get(data.name), _data_id(data, sequences)
+            current, id = self.state.data.get(data.name), _data_id(data, sequences)
             if current is None or current["id"] != id:
                 self.results.append("data", id, **_data_values(data, sequences))
-        self.standing.check_defaults()
+        self.state.check_defaults()
 
-    def share(self, tell: Tell) -> None:
-        """Do what nobody else does until nothing is left to do."""
+    def share(self, report: Report) -> None:
+        """Do tasks that no other process has locked, until none is pending."""
         while True:
             self.results.refresh()
             todo = list(self.pending())
             if not todo:
                 return
-            if not any(self._claimed(task, len(todo) - 1, tell) for task in todo):
+            if not any(self._locked(task, len(todo) - 1, report) for task in todo):
                 time.sleep(WAIT)
 
     def pending(self) -> Iterator[Task]:
-        """What can be done now: runs, tests of those that are chosen, what follows from tests, and last the sweep."""
+        """Tasks that can be done now: runs, tests of chosen runs, comparisons and examples, last the sweep."""
         for data in self.study.data:
             yield from self._baselines(data)
         for row in self.study.rows():
-            yield from self._runs([*self.standing.searched(row), *self.standing.seeds(row)])
+            yield from self._runs([*self.state.searched(row), *self.state.seeds(row)])
             yield from self._tests(row)
             yield from self._comparison(row)
         for data in self.study.data:
             yield from self._examples(data)
         for row in self.study.rows():
-            yield from self._runs([swept.run for swept in self.standing.swept(row)])
+            yield from self._runs([swept.run for swept in self.state.swept(row)])
 
-    def _claimed(self, task: Task, left: int, tell: Tell) -> bool:
-        """Do a task, unless somebody else is at it or has done it."""
-        place = self.workshop.path / "claims" / f"{task.kind}-{task.id}.lock"
-        place.parent.mkdir(exist_ok=True)
+    def _locked(self, task: Task, left: int, report: Report) -> bool:
+        """Do a task unless it is done; False if another process has locked it."""
+        lock = self.workspace.path / "locks" / f"{task.kind}-{task.id}.lock"
+        lock.parent.mkdir(exist_ok=True)
         try:
-            with FileLock(place, timeout=0):
+            with FileLock(lock, timeout=0):
                 self.results.refresh()
                 if self.results.get(task.kind, task.id) is not None:
                     return True
-                tell(Message("began", task.words))
+                report(Message("began", task.words))
                 began = time.perf_counter()
-                values = task.do(Telling(task.words, tell))
+                values = task.do(Progress(task.words, report))
                 self.results.append(task.kind, task.id, **values)
-                news = f"{_news(values)}{time.perf_counter() - began:.1f} s; at least {left} more to do"
-                tell(Message("done", task.words, 1.0, news))
+                details = f"{_details(values)}{time.perf_counter() - began:.1f} s; at least {left} tasks pending"
+                report(Message("done", task.words, 1.0, details))
                 return True
         except Timeout:
             return False
 
     def _baselines(self, data: DataSet) -> Iterator[Task]:
         for name in self.study.baselines:
-            if self.standing.baseline(data.name, name) is None:
+            if self.state.baseline(data.name, name) is None:
 
-                def do(watch: Watch, name: str = name) -> dict[str, Any]:
+                def do(callback: Callback, name: str = name) -> dict[str, Any]:
                     return {"data": data.name, "name": name} | _tested(baseline(name, self._sequences(data.name)))
 
-                yield Task("baseline", self.standing.baseline_id(data.name, name), f"{data.name}: {name}", do)
+                yield Task("baseline", self.state.baseline_id(data.name, name), f"{data.name}: {name}", do)
 
     def _runs(self, found: list[Run]) -> Iterator[Task]:
         for run in {run.id: run for run in found if self.results.get("run", run.id) is None}.values():
 
-            def do(watch: Watch, run: Run = run) -> dict[str, Any]:
+            def do(callback: Callback, run: Run = run) -> dict[str, Any]:
                 try:
-                    return run_values(run, self.workshop.train(run, self._sequences(*run.origin), watch))
+                    return run_values(run, self.workspace.train(run, self._sequences(*run.origin), callback))
                 except TrainingError as error:
                     return failed_values(run, error)
 
             yield Task("run", run.id, _words(run), do)
 
     def _tests(self, row: RowKey) -> Iterator[Task]:
-        for run in self.standing.seeds(row):
+        for run in self.state.seeds(row):
             trained = self.results.get("run", run.id)
             if trained is None or trained["best"] is None or self.results.get("test", run.id):
                 continue
 
-            def do(watch: Watch, run: Run = run) -> dict[str, Any]:
-                result, seconds = self.workshop.test(run, self._sequences(*run.origin), watch)
+            def do(callback: Callback, run: Run = run) -> dict[str, Any]:
+                result, seconds = self.workspace.test(run, self._sequences(*run.origin), callback)
                 return {**run.row._asdict(), "seed": run.seed, "seconds": round(seconds, 3)} | _tested(result)
 
             yield Task("test", run.id, f"testing {_words(run)}", do)
 
     def _comparison(self, row: RowKey) -> Iterator[Task]:
-        reference = self.standing.reference(row)
+        reference = self.state.reference(row)
         if row == reference or reference not in self.study.rows():
             return
-        if self.standing.tests(row) and self.standing.tests(reference) and self.standing.comparison(row) is None:
+        if self.state.tests(row) and self.state.tests(reference) and self.state.comparison(row) is None:
 
-            def do(watch: Watch) -> dict[str, Any]:
-                mine, other = (self._ranked(each, watch) for each in (row, reference))
+            def do(callback: Callback) -> dict[str, Any]:
+                mine, other = (self._ranked(each, callback) for each in (row, reference))
                 return {
                     **row._asdict(),
                     "against": self.study.against,
                     "metrics": _compared(mine, other, len(self.study.rows_beside(row))),
                 }
 
-            yield Task("comparison", self.standing.comparison_id(row), f"comparing {' '.join(row)}", do)
+            yield Task("comparison", self.state.comparison_id(row), f"comparing {' '.join(row)}", do)
 
     def _examples(self, data: DataSet) -> Iterator[Task]:
-        rows = self.standing.example_rows(data.name)
-        if not rows or not all(self.standing.tests(row) for row in rows):
+        rows = self.state.example_rows(data.name)
+        if not rows or not all(self.state.tests(row) for row in rows):
             return
-        if self.results.get("example", self.standing.example_id(data.name)) is None:
+        if self.results.get("example", self.state.example_id(data.name)) is None:
 
-            def do(watch: Watch) -> dict[str, Any]:
+            def do(callback: Callback) -> dict[str, Any]:
                 sequences = self._sequences(data.name)
                 chosen = choose_users(sequences, sequences.test, least_earlier(sequences))
-                kept = [one for one in chosen if one.kind != "typical"]
-                results = [self._ranked(row, watch)[0] for row in rows]
-                cases = make_cases(sequences, kept, results)
+                results = [self._ranked(row, callback)[0] for row in rows]
+                cases = make_cases(sequences, chosen, results)
                 return {"data": data.name, "cases": [asdict(case) for case in cases]}
 
-            yield Task("example", self.standing.example_id(data.name), f"examples of {data.name}", do)
+            yield Task("example", self.state.example_id(data.name), f"examples of {data.name}", do)
 
-    def _ranked(self, row: RowKey, watch: Watch) -> list[Evaluation]:
-        return [self.workshop.test(run, self._sequences(*run.origin), watch)[0] for run in self.standing.seeds(row)]
+    def _ranked(self, row: RowKey, callback: Callback) -> list[Evaluation]:
+        return [self.workspace.test(run, self._sequences(*run.origin), callback)[0] for run in self.state.seeds(row)]
 
     def _sequences(self, name: str, fingerprint: str | None = None) -> Sequences:
-        """A data set's sequences; if they are not those with the fingerprint, the results would be told of others."""
-        sequences = self.workshop.sequences(self.study.data_set(name))
-        if sequences.fingerprint != (fingerprint or self.standing.data[name]["fingerprint"]):
+        """A data set's sequences; refused if their fingerprint is not the one of the results."""
+        sequences = self.workspace.sequences(self.study.data_set(name))
+        if sequences.fingerprint != (fingerprint or self.state.data[name]["fingerprint"]):
             raise SpecError(
-                f"data '{name}': its log, or how the study prepares it, has changed since this command began; start it "
-                "again"
+                f"data '{name}': its log or its options have changed since this command began; start it again"
             )
         return sequences
 
 
-class Telling(Watch):
-    """Tells how far a training is, now and then."""
+class Progress(Callback):
+    """Reports the progress of a training, at most every WAIT seconds."""
 
-    def __init__(self, words: str, tell: Tell) -> None:
-        self.words, self.tell = words, tell
+    def __init__(self, words: str, report: Report) -> None:
+        self.words, self.report = words, report
         self.last = 0.0
 
-    def step(self, step: Step) -> None:
+    def on_step(self, step: Step) -> None:
         if time.monotonic() - self.last >= WAIT:
             self.last = time.monotonic()
-            news = f"epoch {step.epoch + 1}, loss {step.loss:.3f}"
-            self.tell(Message("step", self.words, step.step / step.steps, news))
+            details = f"epoch {step.epoch + 1}, loss {step.loss:.3f}"
+            self.report(Message("step", self.words, step.step / step.steps, details))
 
 
 def least_earlier(sequences: Sequences) -> int:
-    """How many earlier items an example's user needs at least."""
+    """The number of earlier items that an example needs at least."""
     lengths = np.asarray(sequences.test.positions) - np.asarray(sequences.offsets)[np.asarray(sequences.test.users)]
     return int(min(MOST_EARLIER, np.median(lengths)))
 
 
 def _compared(mine: list[Evaluation], other: list[Evaluation], rows: int) -> dict[str, Any]:
-    """A paired test over users for each metric; with several seeds, of each target's mean gain.
+    """A paired test over users for each metric, of each target's mean gain over seeds.
 
-    The more rows are corrected for, the finer a p-value must be to mean something.
+    More rows to correct for need finer p-values, hence more permutations.
     """
     users, found, flips = mine[0].users, {}, max(metrics.FLIPS, FLIPS_PER_ROW * rows)
-    for metric in FIGURES:
+    for metric in METRICS:
         gains = [np.mean([result.gains(metric) for result in results], axis=0) for results in (mine, other)]
         found[metric] = asdict(metrics.paired_test(gains[0], gains[1], users, flips))
     return found
@@ -241,7 +239,7 @@ def _data_id(data: DataSet, sequences: Sequences) -> str:
 
 
 def _titles(sequences: Sequences) -> str | None:
-    """Names what the item table says, if there is one: the fingerprint does not depend on it."""
+    """A checksum of the item table, if there is one; the fingerprint does not depend on it."""
     file = sequences.manifest["files"]["catalogue.parquet"]
     return str(file["sha256"][:12]) if sequences.catalogue.columns else None
 
@@ -267,6 +265,6 @@ def _words(run: Run) -> str:
     return f"{data}: {encoder} {output}, seed {run.seed}, {run.id}"
 
 
-def _news(values: Entry) -> str:
+def _details(values: Entry) -> str:
     figure = values.get("best")
     return "diverged; " if "error" in values else "" if figure is None else f"validation NDCG@10 {figure:.4f}; "

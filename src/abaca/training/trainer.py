@@ -29,7 +29,7 @@ LONGEST_WARMUP = 2
 
 
 class Step(NamedTuple):
-    """Where training is, for whoever watches."""
+    """The state of training after a step."""
 
     epoch: int
     step: int
@@ -39,14 +39,14 @@ class Step(NamedTuple):
     seconds: float  # spent on them
 
 
-class Watch:
-    """Told about each step and each finished epoch; does nothing."""
+class Callback:
+    """Called during training; subclasses override what they need. This one does nothing."""
 
-    def step(self, step: Step) -> None:
-        """A step is done."""
+    def on_step(self, step: Step) -> None:
+        """Called after each training step."""
 
-    def epoch(self, record: Record) -> None:
-        """An epoch is done and validated."""
+    def on_epoch(self, record: Record) -> None:
+        """Called after each epoch, when it has been validated."""
 
 
 class Trainer:
@@ -89,14 +89,14 @@ class Trainer:
             "best": None, "best_epoch": None, "records": [],
         }  # fmt: skip
 
-    def run(self, watch: Watch, save_to: Path | None = None) -> None:
+    def run(self, callback: Callback, save_to: Path | None = None) -> None:
         """Train to the end, or until validation has not improved for `patience` epochs; the best weights stay."""
         self.model.train()
         last = min(self.options.stop_after or self.options.epochs, self.options.epochs)
         with _threads(self.progress.setdefault("threads", torch.get_num_threads())):
             while self.progress["epoch"] < last and not self.exhausted:
-                self._epoch(watch, save_to)
-                self._finish_epoch(watch)
+                self._epoch(callback, save_to)
+                self._finish_epoch(callback)
                 if save_to is not None:
                     save_state(save_to, self.state(), self.progress)
         final = self.best or self.average
@@ -113,7 +113,7 @@ class Trainer:
         patience = self.options.patience
         return bool(patience and best is not None and self.progress["epoch"] - 1 - best >= patience)
 
-    def _epoch(self, watch: Watch, save_to: Path | None) -> None:
+    def _epoch(self, callback: Callback, save_to: Path | None) -> None:
         progress, began = self.progress, time.perf_counter()
         spent, saved = progress["seconds"], time.monotonic()
         trained = 0
@@ -128,7 +128,7 @@ class Trainer:
             seconds = time.perf_counter() - began
             progress["seconds"] = spent + seconds
             mean = progress["loss_sum"] / progress["count"]
-            watch.step(Step(progress["epoch"], progress["step"], steps, mean, trained, seconds))
+            callback.on_step(Step(progress["epoch"], progress["step"], steps, mean, trained, seconds))
             if save_to is not None and time.monotonic() - saved > 60 * self.options.checkpoint_minutes:
                 save_state(save_to, self.state(), progress)
                 saved = time.monotonic()
@@ -168,7 +168,7 @@ class Trainer:
             return rise * 0.5 * (1 + math.cos(math.pi * done))
         return rise * (1 - done) if self.options.schedule == "linear" else rise
 
-    def _finish_epoch(self, watch: Watch) -> None:
+    def _finish_epoch(self, callback: Callback) -> None:
         """Validate, keep the weights if they are the best so far, and write the record."""
         progress = self.progress
         record: Record = {
@@ -187,7 +187,7 @@ class Trainer:
                 self.best = {name: weight.detach().clone() for name, weight in self.kept().items()}
         progress["records"].append(record)
         progress.update(epoch=progress["epoch"] + 1, step=0, loss_sum=0.0, count=0, seconds=0.0)
-        watch.epoch(record)
+        callback.on_epoch(record)
 
     def kept(self) -> dict[str, Tensor]:
         """The weights that are validated and kept: the running average where there is one."""
