@@ -14,8 +14,8 @@ import time
 
 import torch
 
-from abaca.nn import native
-from abaca.nn.model import make_model
+from abaca.nn import ops
+from abaca.nn.build import make_model
 
 PARTS = ("loss", "backward", "optimizer", "average")
 LENGTH = 50
@@ -58,7 +58,7 @@ def run(items: int, windows: int, steps: int, output: str) -> dict[str, object]:
         "rows": targets.numel(),
         "output": output,
         "threads": torch.get_num_threads(),
-        "native": native.mode(),
+        "native": ops.instructions(),
         "torch": torch.__version__,
         "cpu_seconds": spent,
         "median_cpu_seconds": {part: statistics.median(times) for part, times in spent.items()},

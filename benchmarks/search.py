@@ -32,9 +32,13 @@ from torch import Tensor
 
 from abaca.data.batches import Epochs, history_batches
 from abaca.data.synthetic import synthetic_log
-from abaca.nn import native
-from abaca.nn.logits import Level, Logits, Overrides, answer
-from abaca.nn.model import Model, make_model
+from abaca.histories import Windows
+from abaca.nn import ops
+from abaca.nn.answers import answer
+from abaca.nn.build import make_model
+from abaca.nn.encoders import Inputs
+from abaca.nn.logits import Level, Logits, Overrides
+from abaca.nn.model import Model
 from abaca.nn.outputs import Encoded
 from abaca.search.answer import BEST, IndexSearch
 from abaca.search.measure import base_of, cpu_seconds, exact_answer, question, recall
@@ -105,7 +109,7 @@ def learned(size: Size, model_of: tuple[str, str], weights: Path | None, records
 def train(model: Model, epochs: Epochs, size: Size, records: list[dict[str, float]]) -> None:
     """Adam, the learning rate falling to 0, over a sample of the items in each step, then over all of them."""
     batches = (batch for epoch in itertools.count() for batch in epochs.batches(epoch))
-    table = model.items.weight
+    table = model.table
     rest = [weight for weight in model.parameters() if weight is not table]
     generator = torch.Generator().manual_seed(0)
     model.train()
@@ -138,7 +142,7 @@ def sampled_loss(
     model: Model, items: Tensor, positions: Tensor, targets: Tensor, others: int, generator: torch.Generator
 ) -> Tensor:
     """The model's loss as if there were only the batch's items and some random others; leaves a sparse gradient."""
-    table = model.items.weight
+    table = model.table
     known = torch.cat([items.flatten(), targets.flatten(), torch.randint(len(table), (others,), generator=generator)])
     chosen = known[known >= 0].unique()
     rows = table.detach()[chosen].requires_grad_()
@@ -153,7 +157,8 @@ def sampled_loss(
 
     items, targets = among(items), among(targets)
     embedded = rows[items.clamp_min(0)]
-    encoded = Encoded(model.encoder(embedded), embedded, items, positions, rows)
+    windows = Windows(items, positions)
+    encoded = Encoded(model.encoder(Inputs(windows, embedded, rows)), embedded, windows, rows)
     return model.output.loss(encoded, encoded.rows(targets))
 
 
@@ -200,7 +205,7 @@ def run(
         "single": timed(search, checking, 1, size.repetitions),
         "batches": timed(search, checking, 64, max(2, size.repetitions // 20)),
         "training": records,
-        "native": native.mode(), "torch": torch.__version__, "faiss": faiss.__version__, "processor": processor(),
+        "native": ops.instructions(), "torch": torch.__version__, "faiss": faiss.__version__, "processor": processor(),
         "commit": commit(),
     }  # fmt: skip
 

@@ -7,7 +7,7 @@ import torch
 
 from abaca.data.catalogue import Catalogue
 from abaca.data.prepare import PrepareOptions
-from abaca.nn.model import make_model
+from abaca.nn.build import make_model
 from abaca.recommender import Recommender
 from abaca.training.checkpoint import Saved, save_model
 from abaca.training.trainer import TrainingOptions

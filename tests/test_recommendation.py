@@ -12,8 +12,8 @@ from abaca.data.catalogue import Catalogue
 from abaca.errors import QueryError
 from abaca.evaluation.ranker import ModelRanker
 from abaca.histories import Histories, Windows
-from abaca.nn.logits import Question, answer
-from abaca.nn.model import make_model
+from abaca.nn.answers import Question, answer
+from abaca.nn.build import make_model
 from abaca.policy import Policy
 from abaca.recommendation import Advisor, Recommendation, Recommendations
 

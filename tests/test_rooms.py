@@ -112,6 +112,21 @@ def test_only_the_command_line_prints_and_exits() -> None:
                 assert called not in {"print", "exit", "sys.exit", "input"}, f"{path.name}:{node.lineno} calls {called}"
 
 
+def test_only_one_room_knows_kernels() -> None:
+    """Nothing outside nn/ops imports ctypes, Triton or the library; `memory` calls the allocator, no kernel."""
+    for path in FILES:
+        module = module_name(path)
+        if module.startswith("abaca.nn.ops") or module == "abaca.memory":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                found = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            for name in found:
+                kernel = name.split(".")[0] in ("ctypes", "triton") or name.startswith("abaca.nn.ops.library")
+                assert not kernel, f"{path.name}:{node.lineno} imports {name}; only nn/ops knows kernels"
+
+
 def test_there_is_no_room_for_odds_and_ends() -> None:
     assert not {path.stem for path in FILES} & {"utils", "util", "helpers", "helper", "common", "misc"}
 

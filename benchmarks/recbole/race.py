@@ -29,7 +29,8 @@ from abaca.bench.report import machine
 from abaca.bench.step import Enough, burst
 from abaca.data.sequences import Sequences
 from abaca.evaluation import metrics
-from abaca.nn.model import Model, make_model
+from abaca.nn.build import make_model
+from abaca.nn.model import Model
 from abaca.options import TrainingOptions, training_defaults
 from abaca.study.draw import Figure, Style
 from abaca.study.environment import environment

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from abaca.errors import ModelError, SpecError
 from abaca.histories import Windows
-from abaca.nn.encoders import GRU4Rec
-from abaca.nn.logits import Logits, Question, answer_tile
+from abaca.nn.answers import Question, answer_tile
+from abaca.nn.logits import Logits
 from abaca.nn.model import Model
 from abaca.nn.outputs.encoded import EncodedOnce
 from abaca.nn.outputs.history import Slots
@@ -46,8 +46,10 @@ class Graph(nn.Module):
         super().__init__()
         self.model = copy.deepcopy(model).eval()
         self.n = n
-        if isinstance(self.model.encoder, GRU4Rec):
-            self.model.encoder.gru = RecurrentLayer(self.model.encoder.gru)  # type: ignore[assignment]
+        for module in list(self.model.modules()):
+            for name, child in list(module.named_children()):
+                if isinstance(child, nn.GRU):
+                    setattr(module, name, RecurrentLayer(child))
 
     def forward(self, histories: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         catalogue = self.model.catalogue
@@ -61,7 +63,7 @@ class Graph(nn.Module):
             mass_of=Slots.of(histories, catalogue).ids,
             banned=exclude.where(exclude >= 0, catalogue),
         )
-        found = answer_tile(scores.whole(), question)
+        found = answer_tile(scores.tile(), question)
         return found.items, (found.logits - found.normaliser[:, None]).exp(), found.partitions, found.mass
 
 
@@ -98,7 +100,7 @@ def _(x: Tensor, weight: Tensor, recurrence: Tensor, hidden: int) -> Tensor:
 
 def export_onnx(saved: Saved, window: int, path: Path, n: int = 100) -> None:
     """Write a model as an ONNX file that answers with the best n items, and the JSON beside it."""
-    if saved.model.output.spec.base in ("repeatnet", "mos-mix"):
+    if not saved.model.output.exportable:
         raise SpecError(f"{saved.output} cannot be exported; softmax and mos:K with any of their partitions can")
     if n < 1:
         raise SpecError(f"n must be at least 1, got {n}")

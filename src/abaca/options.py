@@ -5,12 +5,15 @@ import math
 import numbers
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from abaca.data.prepare import PrepareOptions
 from abaca.errors import SpecError
 from abaca.evaluation.metrics import parse_metric
 from abaca.types import whole_number
+
+if TYPE_CHECKING:
+    from abaca.nn.encoders import Encoder
 
 DEFAULT_ENCODER = "sasrec"
 DEFAULT_OUTPUT = "softmax+CPR:100+Mi"
@@ -79,13 +82,11 @@ class TrainingOptions:
             raise SpecError(f"metric '{self.metric}' is not like ndcg@10, hr@10 or mrr@10") from None
 
 
-SASREC_TRAINING = TrainingOptions(lr=2e-3, batch_targets=256)
-"""SASRec gets further with more and smaller steps."""
+def training_defaults(encoder: "str | Encoder") -> TrainingOptions:
+    """The options of training that suit an encoder."""
+    from abaca.nn.encoders import encoder_class  # late: it imports torch
 
-
-def training_defaults(encoder: str) -> TrainingOptions:
-    """How an encoder is trained unless something else is said."""
-    return SASREC_TRAINING if encoder == "sasrec" else TrainingOptions()
+    return TrainingOptions(**encoder_class(encoder).training_defaults)
 
 
 def sort_options(

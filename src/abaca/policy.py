@@ -12,7 +12,7 @@ import torch
 from abaca.errors import QueryError
 from abaca.evaluation.ranker import padded
 from abaca.histories import Ints
-from abaca.nn.logits import Question
+from abaca.nn.answers import Question
 from abaca.types import Id, whole_number
 
 REPEATS = ("auto", "exclude", "only")

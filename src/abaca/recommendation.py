@@ -12,7 +12,7 @@ from abaca.data.catalogue import Catalogue
 from abaca.errors import QueryError
 from abaca.evaluation.ranker import BATCH, Ranker
 from abaca.histories import Histories
-from abaca.nn.logits import COPY, RULE, Answer
+from abaca.nn.answers import COPY, RULE, Answer
 from abaca.policy import Chosen, Lists, Policy, Rules, listed
 from abaca.types import PAD, Id
 

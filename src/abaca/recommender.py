@@ -21,9 +21,9 @@ from abaca.data.temporary import Temporary
 from abaca.errors import ModelError, SpecError
 from abaca.evaluation.evaluate import Evaluation, evaluate
 from abaca.evaluation.ranker import ModelRanker
+from abaca.nn.build import check_memory, make_model
 from abaca.nn.device import choose_device
-from abaca.nn.encoders import ENCODERS
-from abaca.nn.model import check_memory, make_model
+from abaca.nn.encoders import encoder_class
 from abaca.nn.outputs import OutputSpec
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, sort_options
 from abaca.policy import Policy
@@ -58,11 +58,10 @@ class Recommender:
     def __init__(
         self, encoder: str = DEFAULT_ENCODER, output: str = DEFAULT_OUTPUT, *, device: str = "auto", **options: Any
     ) -> None:
-        if not isinstance(encoder, str) or encoder not in ENCODERS:
-            raise SpecError(f"encoder {encoder!r} is not one of {', '.join(ENCODERS)}")
+        sizes_type = encoder_class(encoder).Options
         self.encoder = encoder
         self.output = str(OutputSpec.parse(output))
-        self.training, self.encoder_options, self.prepare = sort_options(encoder, ENCODERS[encoder][1], options)
+        self.training, self.encoder_options, self.prepare = sort_options(encoder, sizes_type, options)
         self._of_preparing = [field.name for field in fields(PrepareOptions) if field.name in options]
         self.device = choose_device(device)
         self.saved: Saved | None = None
@@ -203,7 +202,7 @@ class Recommender:
         saved.model.to(self.device)
         ranker = self.ranker()
         if saved.index is not None:
-            ranker.search = IndexSearch(saved.index, saved.model.items.weight)
+            ranker.search = IndexSearch(saved.index, saved.model.table)
         self._advisor = Advisor(ranker, saved.catalogue)
         return self
 
@@ -241,11 +240,9 @@ class Recommender:
         return self.prepare if self.saved is None else PrepareOptions(**self.saved.training["prepared"])
 
     def _sizes(self) -> dict[str, Any]:
-        """The encoder's options; a transformer's window holds the longest that training or ranking shows it."""
-        if self.encoder != "sasrec":
-            return dict(self.encoder_options)
+        """The encoder's options, for the longest window of training or ranking."""
         longest = max(self.training.window, self.training.targets + self.training.overlap)
-        return {**self.encoder_options, "window": longest}
+        return encoder_class(self.encoder).sized(self.encoder_options, longest)
 
     def _refit_options(self) -> TrainingOptions:
         """The same training, stopped after the epoch that validated best."""

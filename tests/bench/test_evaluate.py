@@ -4,7 +4,7 @@ import pytest
 
 from abaca.bench.evaluate import GIVEN, WHOLE, EvaluateBench, Ranking, encoding_by
 from abaca.data.sequences import Sequences
-from abaca.nn.model import make_model
+from abaca.nn.build import make_model
 
 
 @pytest.mark.parametrize("output", ["softmax", "softmax+CPR:5+Mi", "repeatnet"])

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from abaca.bench.loss import Data, LossBench, chunked, materialised, plain_form, products, train
+from abaca.bench.loss import Data, LossBench, chunked, materialised, products, train
 from abaca.errors import SpecError
-from abaca.nn import native
 
 SIZE = LossBench(items=40, rows=60, dim=8, history=20)
 NAMES = ["gemm", "softmax", "softmax-materialised", "softmax-chunked", "C", "CP", "CPR:100", "CPR:20,100,500"]
@@ -37,13 +36,6 @@ def test_a_layer_gives_gradients_to_everything_it_is_made_of(name: str) -> None:
     assert all(weight.grad is not None for weight in data.layers[name].parameters())
     data.spend(lambda: products(data))
     assert data.embedded.grad is None
-
-
-def test_the_plain_form_is_switched_on_for_its_own_run_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(native.SWITCH, "portable")
-    with plain_form():
-        assert native.mode() is None
-    assert native.mode() in ("portable", None)
 
 
 def test_rows_that_fill_no_history_are_refused() -> None:

@@ -6,7 +6,7 @@ from abaca.bench.growth import GrowthBench, RandomSequences
 from abaca.bench.step import Burst, Enough, StepBench, burst
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
-from abaca.nn.model import make_model
+from abaca.nn.build import make_model
 from abaca.training.trainer import Step, TrainingOptions
 
 OPTIONS = TrainingOptions(batch_targets=100, targets=10, overlap=5)

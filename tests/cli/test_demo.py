@@ -13,7 +13,7 @@ import abaca
 from abaca.cli import demo
 from abaca.data.sequences import Sequences
 from abaca.histories import Histories
-from abaca.nn.logits import Question
+from abaca.nn.answers import Question
 
 ROWS = [
     "popularity",

@@ -24,7 +24,7 @@ from abaca.evaluation.baselines import (
 from abaca.evaluation.evaluate import evaluate, table
 from abaca.evaluation.ranker import padded
 from abaca.histories import Histories
-from abaca.nn.logits import Answer, Question
+from abaca.nn.answers import Answer, Question
 
 Rows = Sequence[Sequence[int]]
 

@@ -18,7 +18,7 @@ from abaca.evaluation.evaluate import Evaluation, compare, evaluate, table
 from abaca.evaluation.membership import Membership
 from abaca.evaluation.ranker import no_answer
 from abaca.histories import Histories
-from abaca.nn.logits import Answer, Question
+from abaca.nn.answers import Answer, Question
 
 CATALOGUE = 4  # items 0 … 3; 4 and 5 are cold
 

@@ -11,7 +11,8 @@ from abaca.errors import SpecError
 from abaca.evaluation.evaluate import evaluate
 from abaca.evaluation.ranker import ModelRanker
 from abaca.histories import Windows
-from abaca.nn.model import Model, make_model
+from abaca.nn.build import make_model
+from abaca.nn.model import Model
 
 OUTPUTS = ("softmax", "softmax+CPR:4+Mi", "softmax+CP+nodup", "mos-mix:2", "repeatnet")
 

@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from abaca.histories import Windows
-from abaca.nn.logits import Question, Scores
-from abaca.nn.model import Model, make_model
+from abaca.nn.answers import Question
+from abaca.nn.build import make_model
+from abaca.nn.logits import Scores
+from abaca.nn.model import Model
 
 ENCODERS = ("gru4rec", "sasrec")
 SIZES = {

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from abaca.nn.logits import Answer, Level, Logits, Overrides, Question, Scores, answer, cross_entropy
+from abaca.nn.answers import Answer, Question, answer
+from abaca.nn.logits import Level, Logits, Overrides, Scores
+from abaca.nn.ops.loss import cross_entropy
 
 from . import formula
 from .cases import CASES, ENCODERS, PLAIN_SPECS, SPECS, final_logits, model_of, question, rows_of

@@ -8,8 +8,8 @@ from torch import nn
 
 from abaca.errors import SpecError
 from abaca.histories import Windows
-from abaca.nn.logits import answer
-from abaca.nn.model import make_model
+from abaca.nn.answers import answer
+from abaca.nn.build import make_model
 
 from . import formula
 from .cases import CASES, ENCODERS, SIZES, SPECS, Case, batch_of, final_logits, model_of, question, rows_of

@@ -276,7 +276,7 @@ def test_scores_of_targets_are_not_asked_of_an_index(tmp_path: Path) -> None:
     assert isinstance(scores, Logits)
     search = IndexSearch(build(table_of(recommender), "flat"), recommender.ranker().model.items.weight)
     none = torch.empty(1, 0, dtype=torch.long)
-    from abaca.nn.logits import Question
+    from abaca.nn.answers import Question
 
     assert search(scores, Question(torch.tensor([3]), 5, none, none)).rank.tolist() == [31]
 

@@ -15,8 +15,8 @@ from abaca.data.catalogue import Catalogue
 from abaca.errors import ModelError
 from abaca.evaluation.ranker import ModelRanker
 from abaca.histories import Histories
-from abaca.nn.logits import Question
-from abaca.nn.model import make_model
+from abaca.nn.answers import Question
+from abaca.nn.build import make_model
 from abaca.training import checkpoint
 from abaca.training.checkpoint import (
     FORMAT,

@@ -23,7 +23,7 @@ from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.sequences import Sequences
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import ModelError, SequencesError, SpecError, TrainingError
-from abaca.nn.model import make_model
+from abaca.nn.build import make_model
 from abaca.options import TrainingOptions
 from abaca.recommender import Recommender
 from abaca.training.checkpoint import LOCK, RECORD, STATE, claimed, save_state

@@ -13,8 +13,9 @@ from abaca.data.sequences import Sequences
 from abaca.evaluation.evaluate import Evaluation, evaluate
 from abaca.evaluation.ranker import ModelRanker
 from abaca.histories import Windows
+from abaca.nn.build import make_model
 from abaca.nn.encoders import ENCODERS
-from abaca.nn.model import Model, make_model
+from abaca.nn.model import Model
 from abaca.nn.outputs import Encoded
 from abaca.options import TrainingOptions
 

@@ -12,7 +12,7 @@ from abaca.bench.measure import Contender, Spent
 from abaca.bench.step import burst
 from abaca.data.sequences import Targets
 from abaca.errors import SpecError
-from abaca.nn.model import make_model
+from abaca.nn.build import make_model
 from abaca.options import TrainingOptions
 
 ITEMS = (4_000, 16_000, 50_000, 250_000, 1_000_000)

@@ -1,8 +1,6 @@
 """The loss alone: each output layer with all its gradients, against the three matrix products of a softmax."""
 
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +10,9 @@ from torch.nn import functional as F
 
 from abaca.bench.measure import Contender, Spent, timed
 from abaca.errors import SpecError
-from abaca.nn.outputs import Encoded, OutputSpec, Softmax
+from abaca.histories import Windows
+from abaca.nn import ops
+from abaca.nn.outputs import Encoded, make_output
 
 LAYERS = {"softmax": "softmax", **{name: f"softmax+{name}" for name in ("C", "CP", "CPR:100", "CPR:20,100,500")}}
 """Contenders that are output layers, by name."""
@@ -76,13 +76,15 @@ class Data:
         self.targets = torch.randint(size.items, (size.rows,), generator=generator)
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            self.layers = {name: Softmax(OutputSpec.parse(spec), 1, size.dim) for name, spec in LAYERS.items()}
+            self.layers = {name: make_output(spec) for name, spec in LAYERS.items()}
+            for layer in self.layers.values():
+                layer.build(layers=1, dim=size.dim, catalogue=size.items)
 
     @property
     def encoded(self) -> Encoded:
         """All positions of all windows are predicted from."""
         positions = torch.arange(self.items.shape[1]).expand_as(self.items)
-        return Encoded(self.states, self.embedded, self.items, positions, self.table)
+        return Encoded(self.states, self.embedded, Windows(self.items, positions), self.table)
 
     def spend(self, work: Callable[[], None]) -> Spent:
         """The cost of the work, without gradients from before."""
@@ -113,25 +115,12 @@ def products(data: Data) -> None:
 
 def materialised(data: Data) -> None:
     """Softmax with all logits in memory."""
-    (f_V,) = data.layers["softmax"].f_V
+    (f_V,) = data.layers["softmax"].f_V  # type: ignore[misc]
     logits = f_V(data.states.flatten(0, 2)) @ data.table.T
     F.cross_entropy(logits, data.targets, reduction="sum").backward()  # type: ignore[no-untyped-call]
 
 
 def chunked(data: Data) -> None:
     """Softmax in the library's plain form: torch alone, a few rows at a time."""
-    with plain_form():
+    with ops.form("plain"):
         train(data, "softmax")
-
-
-@contextmanager
-def plain_form() -> Iterator[None]:
-    """Within, the loss takes its plain form."""
-    before = os.environ.get("ABACA_NATIVE")
-    os.environ["ABACA_NATIVE"] = "0"
-    try:
-        yield
-    finally:
-        del os.environ["ABACA_NATIVE"]
-        if before is not None:
-            os.environ["ABACA_NATIVE"] = before

@@ -9,8 +9,9 @@ from pathlib import Path
 from abaca.bench.measure import Contender, Spent
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
+from abaca.nn.build import make_model
 from abaca.nn.encoders import ENCODERS
-from abaca.nn.model import Model, make_model
+from abaca.nn.model import Model
 from abaca.options import TrainingOptions
 from abaca.training.trainer import Callback, Step, Trainer
 

@@ -45,9 +45,9 @@ COMPLETION = "_ABACA_COMPLETE"
 def _version(wanted: bool) -> None:
     if wanted:
         from abaca import __version__
-        from abaca.nn import native
+        from abaca.nn import ops
 
-        typer.echo(f"abaca {__version__} (loss: {native.mode() or 'plain torch'})")
+        typer.echo(f"abaca {__version__} (loss: {ops.instructions() or 'plain torch'})")
         raise typer.Exit
 
 

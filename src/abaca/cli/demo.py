@@ -124,7 +124,7 @@ def _listed(settings: dict[str, Any]) -> str:
 def without_repeats(recommender: "Recommender") -> "ModelRanker":
     """The same weights with nodup: items in the encoder's window are never recommended."""
     from abaca.evaluation.ranker import ModelRanker
-    from abaca.nn.model import make_model
+    from abaca.nn.build import make_model
 
     saved = recommender.saved
     assert saved is not None

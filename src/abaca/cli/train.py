@@ -158,7 +158,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise SpecError(f"{path}: {error}") from error
     from abaca.nn.encoders import ENCODERS
 
-    known = _TUNABLE.union(*({field.name for field in fields(kind)} for _, kind in ENCODERS.values()))
+    known = _TUNABLE.union(*({field.name for field in fields(kind.Options)} for kind in ENCODERS.values()))
     for key in config:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)

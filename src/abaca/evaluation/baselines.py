@@ -15,7 +15,7 @@ import torch
 from abaca.data.sequences import Sequences
 from abaca.evaluation.ranker import no_answer
 from abaca.histories import Floats, Histories, Ints
-from abaca.nn.logits import RULE, Answer, Question
+from abaca.nn.answers import RULE, Answer, Question
 
 _ROWS = 256  # histories answered at once
 _PAIRS = 1 << 22  # pairs of items counted at once: about 200 MB with the sort

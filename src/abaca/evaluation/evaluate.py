@@ -20,7 +20,7 @@ from abaca.evaluation.membership import Membership
 from abaca.evaluation.metrics import Bools, Calibration, Estimate, Floats, Ints
 from abaca.evaluation.ranker import Ranker
 from abaca.histories import Histories
-from abaca.nn.logits import Question
+from abaca.nn.answers import Question
 from abaca.types import PAD, whole_number
 
 Group = Literal["all", "repeat", "new"]

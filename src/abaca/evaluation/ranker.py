@@ -9,7 +9,8 @@ from torch import Tensor
 
 from abaca.data.batches import last_windows
 from abaca.histories import Histories
-from abaca.nn.logits import Answer, Question, Scores, answer
+from abaca.nn.answers import Answer, Question, answer
+from abaca.nn.logits import Scores
 from abaca.nn.model import Model
 
 BATCH = 256
@@ -63,7 +64,7 @@ class ModelRanker:
     def ask(self, histories: Histories, question: Question) -> Answer:
         """Answer a question, a row per history."""
         self.model.eval()
-        device, whole = self.model.items.weight.device, no_answer(len(histories), question.n, self.catalogue)
+        device, whole = self.model.device, no_answer(len(histories), question.n, self.catalogue)
         for numbers, windows in last_windows(histories, self.window, BATCH):
             rows = torch.from_numpy(numbers)
             part = question.take(rows)
@@ -72,7 +73,7 @@ class ModelRanker:
             for column, made in zip(whole, found, strict=True):
                 best = slice(min(column.shape[-1], made.shape[-1]))  # an index may find fewer or more than n
                 column[(rows, best) if column.dim() > 1 else rows] = made[:, best] if made.dim() > 1 else made
-            if self.model.output.spec.nodup:  # an excluded target is missed, however small the catalogue
+            if self.model.output.excludes_history:  # an excluded target is missed, however small the catalogue
                 excluded = (torch.from_numpy(windows.items) == part.targets[:, None]).any(dim=1)
                 whole.rank[rows[excluded]] = self.catalogue + 1
         return whole

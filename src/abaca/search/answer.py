@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from abaca.nn.logits import Answer, Logits, Question, Scores, Tile, answer_tile
+from abaca.nn.answers import Answer, Question, answer_tile
+from abaca.nn.logits import Logits, Scores, Tile
 from abaca.search.index import Index
 from abaca.training.checkpoint import IndexRecord
 
@@ -48,7 +49,7 @@ class IndexSearch:
 
     @torch.no_grad()
     def __call__(self, scores: Scores, question: Question) -> Answer:
-        """What `abaca.nn.logits.answer` says, but for ranks of targets, which an index cannot know."""
+        """What `abaca.nn.answers.answer` says, but for ranks of targets, which an index cannot know."""
         assert isinstance(scores, Logits), "other scores are served by exact search only"
         items = self._candidates(scores, question)  # (N, C), ascending, V where there is none
         tile = _tile(scores, items)
@@ -116,7 +117,7 @@ def _tile(scores: Logits, items: Tensor) -> Tile:
     places = _places(items, ids, scores.catalogue)
     logits.scatter_(1, places, values)
     logits[:, -1] = -torch.inf
-    return Tile(slice(None), logits, None, chosen, places)
+    return Tile(slice(None), logits, chosen, places)
 
 
 def _places(items: Tensor, ids: Tensor, catalogue: int) -> Tensor:

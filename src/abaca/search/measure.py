@@ -12,7 +12,8 @@ from torch import Tensor
 from abaca.data.batches import last_windows
 from abaca.evaluation.ranker import BATCH, ModelRanker
 from abaca.histories import Histories
-from abaca.nn.logits import Answer, Logits, Overrides, Question, answer
+from abaca.nn.answers import Answer, Question, answer
+from abaca.nn.logits import Logits, Overrides
 from abaca.search.answer import BEST, IndexSearch
 from abaca.search.index import Index
 
@@ -155,7 +156,7 @@ def cpu_seconds(work: Callable[[], Answer | Any]) -> float:
 
 def check(ranker: ModelRanker, index: Index, histories: list[np.ndarray], repetitions: int = 20) -> dict[str, Any]:
     """Recall against exact search, and the speed gained with single queries and batches of 64."""
-    search = IndexSearch(index, ranker.model.items.weight)
+    search = IndexSearch(index, ranker.model.table)
     exact = exact_answers(ranker, histories)
     found = recall(search, exact)
     result: dict[str, Any] = {

@@ -31,7 +31,7 @@ Tell = Callable[[str], None]
 
 def check_output(saved: Saved) -> None:
     """Refuse what an index cannot serve."""
-    if saved.model.output.spec.base in ("repeatnet", "mos-mix"):
+    if not saved.model.output.searchable:
         raise SpecError(
             f"{saved.output} is served by exact search only: its scores are not the best of a product with the item "
             "table; an index serves softmax and mos:K with any of their partitions"
@@ -49,7 +49,7 @@ def make_index(
         raise SpecError(f"the recall must be above 0 and at most 1, got {wanted}")
     tell("exact answers to tune against")
     exact = exact_answers(ranker, histories)
-    table = saved.model.items.weight.detach().numpy()
+    table = saved.model.table.detach().numpy()
     if kind != "auto":
         return tuned(table, kind, exact, wanted, tell)
     best: tuple[float, Index] | None = None

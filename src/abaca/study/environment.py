@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import abaca
-from abaca.nn import native
+from abaca.nn import ops
 
 
 def environment() -> dict[str, Any]:
@@ -27,7 +27,7 @@ def _fixed() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "loss": native.mode() or "plain torch",
+        "loss": ops.instructions() or "plain torch",
         "system": f"{platform.system()} {platform.machine()}",
         "processor": processor(),
         "cores": os.cpu_count(),

@@ -17,7 +17,7 @@ from abaca.data.prepare import PrepareOptions
 from abaca.data.synthetic import RULES
 from abaca.errors import SpecError
 from abaca.evaluation.baselines import BASELINES
-from abaca.nn.encoders import ENCODERS, SASRecOptions
+from abaca.nn.encoders import ENCODERS, EncoderOptions
 from abaca.nn.outputs import OutputSpec
 from abaca.options import TrainingOptions, sort_options
 from abaca.study.toml import Grid, TomlTable, read_toml, refuse_unknown
@@ -223,7 +223,7 @@ def _data(values: Any, folder: Path) -> DataSet:
         synthetic=_synthetic(table.take("synthetic", dict), where) if "synthetic" in values else {},
         items=None if items is None else folder / items,
         columns={key: table.take(key, str) for key in COLUMNS if key in values},
-        prepare=sort_options("sasrec", SASRecOptions, {key: prepared[key] for key in PREPARE if key in values})[2],
+        prepare=sort_options("sasrec", EncoderOptions, {key: prepared[key] for key in PREPARE if key in values})[2],
         repeats=table.take("repeats", bool),
         outputs=table.specs("outputs"),
         options=table.take("options", dict, {}),
@@ -275,4 +275,4 @@ def _check_options(study: Study, row: RowKey) -> None:
                     raise SpecError(f"'{name}' cannot be an option of a study; use {fixed[name]}")
                 if name in PREPARE:
                     raise SpecError(f"'{name}' is an option of preparing; write it into the table [[data]]")
-            sort_options(row.encoder, ENCODERS[row.encoder][1], merged)
+            sort_options(row.encoder, ENCODERS[row.encoder].Options, merged)

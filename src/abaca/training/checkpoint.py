@@ -29,7 +29,8 @@ from torch import Tensor
 
 from abaca.data.catalogue import Catalogue
 from abaca.errors import ModelError, SpecError
-from abaca.nn.model import Model, make_model
+from abaca.nn.build import make_model
+from abaca.nn.model import Model
 from abaca.types import Record
 
 FORMAT = 1

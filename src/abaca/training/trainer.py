@@ -56,7 +56,7 @@ class Trainer:
         self, model: Model, sequences: Sequences, options: TrainingOptions, *, everything: bool = False
     ) -> None:
         self.model = model
-        self.device = model.items.weight.device
+        self.device = model.device
         self.sequences = sequences
         self.options = options
         end = sequences.offsets[1:] if everything else sequences.train_end

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
-from abaca.nn import gru
-from abaca.nn.dropout import Dropout
 from abaca.nn.encoders.checks import check_shares, check_sizes
+from abaca.nn.encoders.encoder import Encoder, Inputs
+from abaca.nn.ops import gru
+from abaca.nn.ops.dropout import Dropout
 
 
 @dataclass(frozen=True)
@@ -26,32 +26,26 @@ class GRU4RecOptions:
         check_shares(dropout=self.dropout)
 
 
-class GRU4Rec(nn.Module):
+class GRU4Rec(Encoder):
     """States of a one-layer GRU without biases, taken after the dense layer (Hidasi et al., 2016)."""
 
-    layers = 1
+    name = "gru4rec"
+    Options = GRU4RecOptions
 
     def __init__(self, options: GRU4RecOptions) -> None:
-        super().__init__()
+        super().__init__(options)
         self.dropout = Dropout(options.dropout)
         self.gru = nn.GRU(options.dim, options.hidden, bias=False, batch_first=True)
         self.dense = nn.Linear(options.hidden, options.dim)
 
-    def forward(self, embedded: Tensor) -> Tensor:
-        """Embedded items (B, L, D) → states (B, L, 1, D)."""
-        return self._dense(gru.run(self.gru, self.dropout(embedded)))
-
-    def reads_rows(self, table: Tensor, items: Tensor) -> bool:
-        """Whether the states of items had better be asked of `of_rows`: nobody learns, and the table is short."""
-        idle = not self.training and not torch.is_grad_enabled()
-        return idle and gru.takes(self.gru, table) and items.numel() > len(table)
-
-    def of_rows(self, table: Tensor, items: Tensor) -> Tensor:
-        """What `forward` makes of the embedded items: each row of the table meets the GRU's weights once."""
-        return self._dense(gru.run_rows(self.gru, table, items))
-
-    def _dense(self, hidden: Tensor) -> Tensor:
-        states: Tensor = self.dense(hidden)  # (B, L, D)
+    def forward(self, inputs: Inputs) -> Tensor:
+        """States (B, L, 1, D)."""
+        items, table = inputs.windows.items.clamp_min(0), inputs.table
+        if not self.training and gru.rows_are_cheaper(self.gru, table, items):
+            hidden = gru.run_rows(self.gru, table, items)
+        else:
+            hidden = gru.run(self.gru, self.dropout(inputs.embedded))  # (B, L, H)
+        states: Tensor = self.dense(hidden)
         return states.unsqueeze(2)
 
     def initialise(self, model: nn.Module) -> None:

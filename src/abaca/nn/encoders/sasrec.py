@@ -1,15 +1,18 @@
 """SASRec: item + position embedding → LayerNorm → dropout → causal transformer layers (post-norm)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from abaca.errors import SpecError
-from abaca.nn.attention import attend
-from abaca.nn.dropout import Dropout
 from abaca.nn.encoders.checks import check_shares, check_sizes
-from abaca.nn.gelu import gelu
+from abaca.nn.encoders.encoder import Encoder, Inputs
+from abaca.nn.ops.attention import attend
+from abaca.nn.ops.dropout import Dropout
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class SASRecOptions:
     dim: int = 64
     """Size of an item's embedding and of a state."""
     window: int = 50
-    """How many items it sees at most."""
+    """The longest window that it reads."""
     blocks: int = 2
     heads: int = 2
     inner: int = 256
@@ -38,19 +41,29 @@ class SASRecOptions:
             )
 
 
-class SASRec(nn.Module):
+class SASRec(Encoder):
     """States of a causal transformer over the window, one per layer (Kang and McAuley, 2018)."""
 
+    name = "sasrec"
+    Options = SASRecOptions
+    training_defaults: ClassVar[Mapping[str, Any]] = {"lr": 2e-3, "batch_targets": 256}
+
     def __init__(self, options: SASRecOptions) -> None:
-        super().__init__()
+        super().__init__(options)
         self.layers = options.blocks
         self.position = nn.Embedding(options.window, options.dim)
         self.norm = nn.LayerNorm(options.dim, eps=1e-12)
         self.dropout = Dropout(options.dropout)
         self.blocks = nn.ModuleList(Block(options) for _ in range(options.blocks))
 
-    def forward(self, embedded: Tensor) -> Tensor:
-        """Embedded items (B, L, D) → states (B, L, M, D)."""
+    @classmethod
+    def sized(cls, options: dict[str, Any], longest: int) -> dict[str, Any]:
+        """One position embedding for each place of a window."""
+        return {**options, "window": longest}
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """States (B, L, M, D)."""
+        embedded = inputs.embedded
         if embedded.shape[1] > self.position.num_embeddings:
             raise SpecError(
                 f"a window of {embedded.shape[1]} items is longer than the {self.position.num_embeddings} positions "
@@ -62,14 +75,6 @@ class SASRec(nn.Module):
             x = block(x)  # (B, L, D)
             states.append(x)
         return torch.stack(states, dim=2)
-
-    def initialise(self, model: nn.Module) -> None:
-        """All weights N(0, 0.02), biases 0."""
-        for module in model.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=0.02)
-            if isinstance(module, nn.Linear) and module.bias is not None:
-                nn.init.zeros_(module.bias)
 
 
 class Block(nn.Module):
@@ -90,9 +95,9 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.attention_norm(x + self.dropout(self.attend(x)))
-        return self.inner_norm(x + self.dropout(self.narrow(gelu(self.widen(x)))))  # type: ignore[no-any-return]
+        return self.inner_norm(x + self.dropout(self.narrow(F.gelu(self.widen(x)))))  # type: ignore[no-any-return]
 
     def attend(self, x: Tensor) -> Tensor:
-        """Each position looks at itself and what stands before it."""
+        """Attention of each position to itself and the positions before it."""
         dropped = self.attention_dropout if self.training else 0.0
         return self.out(attend(self.query_key_value(x), self.heads, dropped))  # type: ignore[no-any-return]

@@ -1,20 +1,26 @@
-"""Output layers: what turns the encoder's states into scores of items."""
+"""Output layers: from the encoder's states to a loss and to scores of items."""
 
 from abaca.nn.outputs.encoded import Encoded
 from abaca.nn.outputs.mixture import MixtureOfSoftmaxes
+from abaca.nn.outputs.output import Output, OutputOptions
 from abaca.nn.outputs.repeatnet import RepeatNet
 from abaca.nn.outputs.softmax import Softmax
 from abaca.nn.outputs.spec import OutputSpec
 
-Output = Softmax | MixtureOfSoftmaxes | RepeatNet
+__all__ = ["OUTPUTS", "Encoded", "Output", "OutputOptions", "OutputSpec", "make_output"]
 
-__all__ = ["Encoded", "Output", "OutputSpec", "Softmax", "make_output"]
+OUTPUTS: dict[str, type[Output]] = {
+    "softmax": Softmax,
+    "mos": Softmax,
+    "mos-mix": MixtureOfSoftmaxes,
+    "repeatnet": RepeatNet,
+}
+"""The layer of each base of a spec."""
 
 
-def make_output(spec: OutputSpec, layers: int, dim: int, catalogue: int) -> Output:
-    """The output layer that a spec spells, for an encoder of `layers` layers and `dim` dimensions."""
-    if spec.base == "repeatnet":
-        return RepeatNet(spec, layers, dim, catalogue)
-    if spec.base == "mos-mix":
-        return MixtureOfSoftmaxes(spec, layers, dim)
-    return Softmax(spec, layers, dim)
+def make_output(output: str | Output) -> Output:
+    """A layer without weights, of a spec or like an object; `build` makes the weights."""
+    if isinstance(output, Output):
+        return type(output)(output.options)
+    spec = OutputSpec.parse(output)
+    return OUTPUTS[spec.base](spec)

@@ -1,4 +1,4 @@
-"""The slots of a history: every item once, and which of them a position may see."""
+"""The slots of a history: every item once, and the positions that are visible to a prediction."""
 
 from typing import NamedTuple
 
@@ -9,8 +9,8 @@ from torch import Tensor
 class Slots(NamedTuple):
     """One slot per position of the window; the first occurrence of an item holds it, later ones stay empty.
 
-    Which position is an item's first does not depend on where a prediction is made, so one set of slots serves all
-    positions of a window: position t sees the first t + 1 of them.
+    An item's first position is the same for all predictions, so one set of slots serves a whole window: a prediction at
+    position t reads the first t + 1 of them.
     """
 
     ids: Tensor  # (B, L) the item in its first slot; `empty` elsewhere
@@ -25,23 +25,23 @@ class Slots(NamedTuple):
         ids = torch.where(present & ~earlier, items, empty)
         return cls(ids, same if torch.compiler.is_compiling() or bool(earlier.any()) else None)
 
-    def gather(self, per_position: Tensor, positions: Tensor) -> tuple[Tensor, Tensor | int]:
-        """Sum values of positions (B, T, L) into the slots of their items, with how many were summed.
+    def mean(self, per_position: Tensor, positions: Tensor) -> Tensor:
+        """The mean of values (B, T, L) over the visible positions of each item, in the item's slot (B, T, L).
 
-        Row t of history b sums what stands at or before `positions[b, t]` only.
+        Positions up to `positions[b, t]` are visible to prediction t of history b.
         """
-        seen = self.seen(positions).to(per_position.dtype)  # (B, T, L)
         if self.same is None:
-            return per_position * seen, 1
+            return per_position
+        visible = self.visible(positions).to(per_position.dtype)  # (B, T, L)
         same = self.same.to(per_position.dtype)
         histories = torch.arange(same.shape[0], device=same.device)[:, None]
-        count = same.cumsum(dim=1)[histories, positions.clamp_min(0)]  # (B, T, L) occurrences seen
-        return (per_position * seen) @ same, count.clamp_min(1)
+        count = same.cumsum(dim=1)[histories, positions.clamp_min(0)]  # (B, T, L) visible occurrences
+        return (per_position * visible) @ same / count.clamp_min(1)
 
     def log_gather(self, log_weight: Tensor) -> Tensor:
-        """Log of the sum, in the slot of each item, of what `log_weight` (B, T, L) is the logarithm of.
+        """The log-sum-exp of `log_weight` (B, T, L) over the positions of each item, in the item's slot.
 
-        Slots that nothing is summed into hold a number without meaning.
+        Empty slots hold a number without meaning.
         """
         if self.same is None:
             return log_weight
@@ -52,7 +52,7 @@ class Slots(NamedTuple):
         total = torch.zeros_like(log_weight).scatter_add(2, home, share)
         return total.where(total > 0, 1).log() + highest
 
-    def seen(self, positions: Tensor) -> Tensor:
-        """Which window positions each prediction sees (B, T, L)."""
+    def visible(self, positions: Tensor) -> Tensor:
+        """Which positions of the window are visible to each prediction (B, T, L)."""
         steps = torch.arange(self.ids.shape[1], device=positions.device)
         return steps <= positions.unsqueeze(2)

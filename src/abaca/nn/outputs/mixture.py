@@ -6,12 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from abaca.nn import logits as tiles_of
-from abaca.nn.logits import Logits, Overrides, Tile, cross_entropy
+from abaca.nn.logits import Logits, Overrides, Tile, row_slices
+from abaca.nn.ops.loss import cross_entropy
 from abaca.nn.outputs.encoded import Encoded
-from abaca.nn.outputs.mix import LastState, Mi
-from abaca.nn.outputs.softmax import excluded, nothing
-from abaca.nn.outputs.spec import OutputSpec
+from abaca.nn.outputs.output import SpelledOutput
+from abaca.nn.outputs.query import make_query
 
 
 class Mixture(NamedTuple):
@@ -31,9 +30,8 @@ class Mixture(NamedTuple):
         return self.table.shape[0]
 
     def tiles(self) -> Iterator[Tile]:
-        height = max(1, tiles_of.TILE_ELEMENTS // (self.catalogue * self.queries.shape[1]))
-        for start in range(0, max(self.rows, 1), height):
-            rows = slice(start, min(start + height, self.rows))
+        """Log-probabilities without gradients, a few rows at a time."""
+        for rows in row_slices(self.rows, self.catalogue * self.queries.shape[1]):
             with torch.no_grad():
                 parts = (self.queries[rows] @ self.table.T).log_softmax(dim=2)  # (n, H, V)
                 mixed = (parts + self.log_share[rows].unsqueeze(2)).logsumexp(dim=1)
@@ -41,18 +39,16 @@ class Mixture(NamedTuple):
             ids, values = self.overrides.of(rows, self.catalogue)
             logits.scatter_(1, ids, values)
             logits[:, -1] = -torch.inf
-            yield Tile(rows, logits, None, [], ids)
+            yield Tile(rows, logits, [], ids)
 
 
-class MixtureOfSoftmaxes(nn.Module):
+class MixtureOfSoftmaxes(SpelledOutput):
     """K queries, each with a softmax of its own, and their shares π = softmax(W q)."""
 
-    def __init__(self, spec: OutputSpec, layers: int, dim: int) -> None:
-        super().__init__()
-        self.spec = spec
-        self.mix = (Mi if spec.mix else LastState)(layers, dim)
-        self.f = nn.ModuleList(nn.Linear(self.mix.query_dim, dim) for _ in range(spec.queries))
-        self.share = nn.Linear(self.mix.query_dim, spec.queries, bias=False)
+    def build(self, layers: int, dim: int, catalogue: int) -> None:
+        self.mix = make_query(self.options.mix, layers, dim)
+        self.f = nn.ModuleList(nn.Linear(self.mix.query_dim, dim) for _ in range(self.options.queries))
+        self.share = nn.Linear(self.mix.query_dim, self.options.queries, bias=False)
 
     def loss(self, encoded: Encoded, targets: Tensor) -> Tensor:
         """Sum over the rows of −log Σ_k π_k P_k(target).
@@ -60,7 +56,7 @@ class MixtureOfSoftmaxes(nn.Module):
         The gradient of each softmax is that of its cross entropy, weighted by its responsibility for the target; so
         a first pass finds the responsibilities and a second one makes the gradients.
         """
-        mixture = self._mixture(encoded, nothing(encoded, encoded.states))
+        mixture = self._mixture(encoded, encoded.no_overrides())
         count = mixture.queries.shape[1]
         flat = Logits(mixture.queries.reshape(-1, 1, mixture.queries.shape[2]), mixture.table, (), _no_rows(mixture))
         repeated = targets.repeat_interleave(count)
@@ -72,23 +68,20 @@ class MixtureOfSoftmaxes(nn.Module):
         return value + (surrogate - surrogate.detach())
 
     def scores(self, encoded: Encoded) -> Mixture:
-        """What ranking reads."""
-        if not self.spec.nodup:
-            return self._mixture(encoded, nothing(encoded, encoded.states))
-        return self._mixture(encoded, excluded(encoded, encoded.ids))
+        """The log-probabilities, without the history's items under nodup."""
+        return self._mixture(encoded, encoded.excluded() if self.excludes_history else encoded.no_overrides())
 
     def _mixture(self, encoded: Encoded, overrides: Overrides) -> Mixture:
         rows = encoded.rows(self.mix.at(encoded.states, encoded.positions))  # (N, Q)
         queries = torch.stack([f(rows) for f in self.f], dim=1)  # (N, H, D)
-        values = overrides.values if overrides.ids.shape[1] else queries.new_empty(rows.shape[0], 0)
-        return Mixture(queries, self.share(rows).log_softmax(dim=1), encoded.table, overrides._replace(values=values))
+        return Mixture(queries, self.share(rows).log_softmax(dim=1), encoded.table, overrides)
 
 
 def _no_rows(mixture: Mixture) -> Overrides:
     """No overrides for the N · H rows of the single softmaxes."""
     count = mixture.queries.shape[0] * mixture.queries.shape[1]
-    owner = mixture.overrides.owner.new_zeros(count)
-    return Overrides(owner.new_empty(1, 0), owner, owner, mixture.queries.new_empty(count, 0))
+    zeros = mixture.overrides.history_of_row.new_zeros(count)
+    return Overrides(zeros.new_empty(1, 0), zeros, zeros, mixture.queries.new_empty(count, 0))
 
 
 def _log_probability(logits: Logits, targets: Tensor) -> Tensor:

@@ -3,16 +3,16 @@
 import torch
 from torch import Tensor, nn
 
-from abaca.nn.logits import Logits, Overrides, cross_entropy
+from abaca.nn.logits import Logits
+from abaca.nn.ops.loss import cross_entropy
 from abaca.nn.outputs.encoded import Encoded
 from abaca.nn.outputs.history import Slots
-from abaca.nn.outputs.mix import LastState, Mi
-from abaca.nn.outputs.softmax import excluded
-from abaca.nn.outputs.spec import OutputSpec
+from abaca.nn.outputs.output import SpelledOutput
+from abaca.nn.outputs.query import make_query
 
 
 class Attention(nn.Module):
-    """α_j = softmax_j(v · tanh(W h_n + U h_j)) over the positions a prediction sees."""
+    """α_j = softmax_j(v · tanh(W h_n + U h_j)) over the positions visible to a prediction."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -20,19 +20,17 @@ class Attention(nn.Module):
         self.U = nn.Linear(dim, dim, bias=False)
         self.v = nn.Linear(dim, 1, bias=False)
 
-    def forward(self, at: Tensor, q: Tensor, seen: Tensor) -> Tensor:
-        """Queries (B, T, Q), states (B, L, Q), seen (B, T, L) → log α (B, T, L)."""
+    def forward(self, at: Tensor, q: Tensor, visible: Tensor) -> Tensor:
+        """Queries (B, T, Q), states (B, L, Q), visible (B, T, L) → log α (B, T, L)."""
         energy = self.v(torch.tanh(self.W(at).unsqueeze(2) + self.U(q).unsqueeze(1))).squeeze(3)
-        return energy.masked_fill(~seen, -torch.inf).log_softmax(dim=2)  # type: ignore[no-any-return]
+        return energy.masked_fill(~visible, -torch.inf).log_softmax(dim=2)  # type: ignore[no-any-return]
 
 
-class RepeatNet(nn.Module):
+class RepeatNet(SpelledOutput):
     """P(x) = p_r · a_x for items of the history, p_e · explore(x) for all others; explore has its own item table."""
 
-    def __init__(self, spec: OutputSpec, layers: int, dim: int, catalogue: int) -> None:
-        super().__init__()
-        self.spec = spec
-        self.mix = (Mi if spec.mix else LastState)(layers, dim)
+    def build(self, layers: int, dim: int, catalogue: int) -> None:
+        self.mix = make_query(self.options.mix, layers, dim)
         size = self.mix.query_dim
         self.mode = Attention(size)
         self.repeat = Attention(size)
@@ -43,33 +41,33 @@ class RepeatNet(nn.Module):
     def loss(self, encoded: Encoded, targets: Tensor) -> Tensor:
         """Sum of −log p_r − log a_x for repeated targets and −log p_e − log explore(x) for new ones."""
         explore, log_mode, log_repeat, slots = self._parts(encoded)
-        ids, _ = Overrides(slots.ids, encoded.owner, encoded.reach, log_repeat).of(slice(None), explore.catalogue)
+        ids, _ = encoded.overrides(slots.ids, log_repeat).of(slice(None), explore.catalogue)
         at_target = ids == targets.unsqueeze(1)  # (N, L), at most one slot a row
         repeated = at_target.any(dim=1)
         copied = log_mode[repeated, 0] + log_repeat[at_target]
         new = (~repeated).nonzero().squeeze(1)
-        explored = cross_entropy(explore.take(new), targets[new], log_mode.new_ones(len(new)))
+        explored = cross_entropy(explore.take(new), targets[new])
         return explored - log_mode[new, 1].sum() - copied.sum()
 
     def scores(self, encoded: Encoded) -> Logits:
         """The mixture as base + overrides: an item of the history gets log p_r + log a_x − log p_e + S."""
         explore, log_mode, log_repeat, slots = self._parts(encoded)
-        if self.spec.nodup:
+        if self.excludes_history:
             return explore
         sums = [tile.logits.logsumexp(dim=1) for tile in explore.tiles()]
         explored = torch.cat(sums)  # S; −∞ where the history holds the whole catalogue
         explored = explored.where(explored.isfinite(), 0)
         values = log_repeat + (log_mode[:, 0] - log_mode[:, 1] + explored).unsqueeze(1)
-        return explore._replace(overrides=Overrides(slots.ids, encoded.owner, encoded.reach, values))
+        return explore._replace(overrides=encoded.overrides(slots.ids, values))
 
     def _parts(self, encoded: Encoded) -> tuple[Logits, Tensor, Tensor, Slots]:
         """Explore's logits outside the history, log (p_r, p_e) (N, 2), log a (N, L), and the history's slots."""
         q = self.mix(encoded.states)  # (B, L, Q)
         at = encoded.at_positions(q)  # (B, T, Q)
         slots = Slots.of(encoded.items, self.table.num_embeddings)
-        seen = slots.seen(encoded.positions.clamp_min(0))  # (B, T, L)
-        log_mode = self.choose(self.mode(at, q, seen).exp() @ q).log_softmax(dim=2)  # (B, T, 2)
-        log_repeat = slots.log_gather(self.repeat(at, q, seen))  # (B, T, L)
-        query = torch.cat([at, self.explore(at, q, seen).exp() @ q], dim=2)  # (B, T, 2·Q)
-        explore = Logits(encoded.rows(query).unsqueeze(1), self.table.weight, (), excluded(encoded, slots.ids))
+        visible = slots.visible(encoded.positions.clamp_min(0))  # (B, T, L)
+        log_mode = self.choose(self.mode(at, q, visible).exp() @ q).log_softmax(dim=2)  # (B, T, 2)
+        log_repeat = slots.log_gather(self.repeat(at, q, visible))  # (B, T, L)
+        query = torch.cat([at, self.explore(at, q, visible).exp() @ q], dim=2)  # (B, T, 2·Q)
+        explore = Logits(encoded.rows(query).unsqueeze(1), self.table.weight, (), encoded.excluded())
         return explore, encoded.rows(log_mode), encoded.rows(log_repeat), slots

@@ -49,7 +49,7 @@ class OutputSpec:
     mix: bool = False
     """Mi: the query reads the last three positions of every layer."""
     nodup: bool = False
-    """History items are never ranked (training does not know)."""
+    """Items of the window are never ranked; training ignores this."""
 
     def __str__(self) -> str:
         base = self.base if self.base in ("softmax", "repeatnet") else f"{self.base}:{self.queries}"

@@ -1,0 +1,46 @@
+"""A model from an encoder, an output layer and their options."""
+
+import os
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from abaca.errors import SpecError
+from abaca.nn.encoders import Encoder, encoder_class
+from abaca.nn.model import Model
+from abaca.nn.outputs import Output, make_output
+
+
+def make_model(encoder: str | Encoder, output: str | Output, catalogue: int, **options: Any) -> Model:
+    """A fresh model for `catalogue` items; options are the encoder's (`dim`, `dropout`, …).
+
+    An encoder or output layer given as an object is a pattern: a new one is made of its class and its options.
+    """
+    kind = encoder_class(encoder)
+    known = {field.name for field in fields(kind.Options)}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise SpecError(f"{kind.name} has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+    sizes = kind.Options(**options) if isinstance(encoder, str) else replace(encoder.options, **options)
+    built, layer = kind(sizes), make_output(output)
+    layer.build(built.layers, sizes.dim, catalogue)
+    return Model(built, layer, nn.Embedding(catalogue, sizes.dim))
+
+
+def check_memory(encoder: str | Encoder, output: str | Output, catalogue: int, **options: Any) -> None:
+    """Refuse a model that cannot be trained in this machine's memory: weights, gradients and Adam's two averages."""
+    try:
+        with torch.device("meta"):
+            model = make_model(encoder, output, catalogue, **options)
+        needed = 16 * sum(weight.numel() for weight in model.parameters())
+    except RuntimeError:  # a size that does not even fit into an integer
+        needed = 1 << 63
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise SpecError(
+            f"training {encoder_class(encoder).name} {make_output(output).spec} for {catalogue:,} items takes "
+            f"{needed / 1e9:,.0f} GB and more, this machine has {memory / 1e9:,.0f} GB; choose smaller sizes (dim, "
+            "window, hidden)"
+        )

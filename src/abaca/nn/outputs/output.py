@@ -1,0 +1,58 @@
+"""The contract of an output layer: from the encoder's states to a loss and to scores of items."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from abaca.nn.logits import Scores
+from abaca.nn.outputs.encoded import Encoded
+from abaca.nn.outputs.spec import OutputSpec
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """No options."""
+
+
+class Output(nn.Module):
+    """Scores items after each prediction. A subclass sets `name`, `Options`, `build`, `loss` and `scores`."""
+
+    name: ClassVar[str] = "output"
+    Options: ClassVar[type[Any]] = OutputOptions
+    """A frozen dataclass."""
+
+    searchable: bool = False
+    """Whether its scores are `Logits` over the model's item table, which an index can search."""
+    exportable: bool = False
+    """Whether its scores are `Logits` that ONNX can express."""
+    excludes_history: bool = False
+    """Whether items of the window are never recommended."""
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__()
+        self.options = self.Options() if options is None else options
+        self.spec = self.name
+        """How the layer is spelled in reports and model directories."""
+
+    def build(self, layers: int, dim: int, catalogue: int) -> None:
+        """Make the weights, for an encoder of `layers` layers and `dim` dimensions and `catalogue` items."""
+
+    def loss(self, encoded: Encoded, targets: Tensor) -> Tensor:
+        """Sum of −log P(target) over the rows (N,)."""
+        raise NotImplementedError
+
+    def scores(self, encoded: Encoded) -> Scores:
+        """The scores of all items in each row."""
+        raise NotImplementedError
+
+
+class SpelledOutput(Output):
+    """An output layer of the paper, whose options are its spec."""
+
+    Options = OutputSpec
+
+    def __init__(self, options: OutputSpec) -> None:
+        super().__init__(options)
+        self.spec = str(options)
+        self.excludes_history = options.nodup
