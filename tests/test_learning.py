@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from abaca.data.sequences import Sequences
-from abaca.data.synthetic import Rule, best_possible, synthetic_log
+from abaca.data.synthetic import Rule, synthetic_log
 from abaca.recommender import Recommender
+from oracles import best_possible
 
 ITEMS = 1000
 DIM = 16

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 import abaca
-from abaca.data.histories import HistorySource
 from abaca.data.prepare import PrepareOptions, prepare
+from abaca.data.queries import HistorySource
 from abaca.data.sequences import Sequences
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import ModelError, QueryError, SequencesError, SpecError
@@ -134,6 +134,13 @@ def test_policies_reach_the_answer(fitted: Recommender) -> None:
         fitted.recommend(history, exclude="7")
 
 
+def test_text_finds_the_integers_that_it_spells(fitted: Recommender) -> None:
+    answer = fitted.recommend(["1", "2", "1"], 4, exclude=["3"])
+    assert answer == fitted.recommend([1, 2, 1], 4, exclude=[3])
+    assert answer.repeat_probability is not None
+    assert fitted.recommend(["01"]).unknown == ("01",)
+
+
 def test_ids_of_any_library_find_their_items(fitted: Recommender) -> None:
     wanted = fitted.recommend([1, 2, 1], 4)
     for history in (np.array([1, 2, 1]), torch.tensor([1, 2, 1]), pandas.Series([1, 2, 1]), (1, np.int8(2), 1)):
@@ -150,6 +157,10 @@ def test_ids_of_any_library_find_their_items(fitted: Recommender) -> None:
         (np.ones((2, 2), int), {}, r"an id is text or a whole number, got array"),
         (torch.ones(2, 2), {}, r"an id is text or a whole number, got tensor"),
         ([True], {}, r"an id is text or a whole number, got True"),
+        ([1, None], {}, r"an id is text or a whole number, got None"),
+        (np.array([1, np.nan]), {}, r"an id is text or a whole number, got"),
+        ([b"1"], {}, r"an id is text or a whole number, got b'1'"),
+        ([1], {"exclude": [1.5]}, r"an id is text or a whole number, got 1.5"),
         ([1], {"n": "3"}, r"n must be at least 1, a whole number, got '3'"),
         ([1], {"n": 2.5}, r"got 2.5"),
         ([1], {"n": None}, r"got None"),

@@ -12,7 +12,7 @@ SOURCE = Path(abaca.__file__).parent
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
 
 ROWS: list[set[str]] = [
-    {"errors", "types", "histories", "memory"},
+    {"errors", "types", "histories", "durable", "memory"},
     {"data"},
     {"nn"},
     {"evaluation"},

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from abaca.durable import put_in_place, write_text
 from abaca.errors import ModelError, SpecError
 from abaca.histories import Windows
 from abaca.nn.answers import Question, answer_tile
@@ -21,7 +22,7 @@ from abaca.nn.logits import Logits
 from abaca.nn.model import Model
 from abaca.nn.outputs.encoded import EncodedOnce
 from abaca.nn.outputs.history import Slots
-from abaca.training.checkpoint import Saved, put_in_place, write_text
+from abaca.training.checkpoint import Saved
 
 KIND, FORMAT = "abaca export", 1
 APART = 1 << 30
@@ -118,7 +119,7 @@ def export_onnx(saved: Saved, window: int, path: Path, n: int = 100) -> None:
         "kind": KIND, "format": FORMAT, "encoder": saved.encoder, "output": saved.output, "window": window,
         "n": n, "inputs": INPUTS, "outputs": OUTPUTS, **saved.catalogue.known().to_json(),
     }  # fmt: skip
-    write_text(path.with_suffix(".json"), json.dumps(document, ensure_ascii=False) + "\n")
+    write_text(path.with_suffix(".json"), json.dumps(document, ensure_ascii=False) + "\n", ModelError)
 
 
 def _check_place(ids: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from abaca.data.catalogue import Catalogue
+from abaca.data.catalogue import Catalogue, check_id
 from abaca.errors import QueryError
 from abaca.evaluation.ranker import BATCH, Ranker
 from abaca.histories import Histories
@@ -127,7 +127,7 @@ class Advisor:
         """Items of raw ids in their order; ids that the model does not know are PAD, and put into `unknown`."""
         items = []
         for raw in listed(ids, "ids"):
-            id = _plain(raw)
+            id = check_id(raw)
             item = self.catalogue.index(id)
             if item is None or item >= self.catalogue.size:
                 unknown[id] = None
@@ -200,15 +200,3 @@ def _histories(items: list[np.ndarray], times: Times, now: Now) -> Histories:
         if count is not None and count != len(items):
             raise QueryError(f"`{what}` has {count} entries for {len(items)} histories; give one each")
     return Histories.of(items, times, now)
-
-
-def _plain(raw: Any) -> Id:
-    """An id of NumPy or torch as Python's own, so that it finds its item."""
-    try:
-        plain: Id = raw.item() if hasattr(raw, "item") else raw
-        hash(plain)
-    except (TypeError, ValueError, RuntimeError):
-        plain = True
-    if isinstance(plain, bool):
-        raise QueryError(f"an id is text or a whole number, got {raw!r}; recommend takes one history, a list of ids")
-    return plain

@@ -12,9 +12,9 @@ import torch
 
 from abaca.data.catalogue import Catalogue
 from abaca.data.folder import check_apart
-from abaca.data.histories import HistorySource
 from abaca.data.log import Log, read_log
 from abaca.data.prepare import PrepareOptions, prepare
+from abaca.data.queries import HistorySource
 from abaca.data.reading.columns import Columns
 from abaca.data.sequences import Sequences, is_prepared
 from abaca.data.temporary import Temporary
@@ -34,10 +34,10 @@ from abaca.training.checkpoint import (
     Saved,
     append_record,
     check_same_run,
-    claimed,
     finished_run,
     load_model,
     load_state,
+    locked_run,
     save_model,
     write_record,
 )
@@ -91,7 +91,7 @@ class Recommender:
         where = None if folder is None else Path(folder)
         self._check_place(data, where)
         self._items = self._items if items is None else items
-        with nullcontext() if where is None else claimed(where, keep=not (resume or overwrite)):
+        with nullcontext() if where is None else locked_run(where, keep=not (resume or overwrite)):
             sequences = self.open(data, items if _prepared(data) else self._items)
             self._adopt(self._fit(sequences, where, refit, resume, callback or Callback()))
         self.sequences = sequences
@@ -182,7 +182,7 @@ class Recommender:
         if self.saved is None:
             raise ModelError(UNTRAINED)
         _check_not_prepared(Path(folder))
-        with claimed(Path(folder), keep=False):
+        with locked_run(Path(folder), keep=False):
             save_model(Path(folder), self.saved)
 
     @classmethod

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from abaca.batch import recommend_file, run
-from abaca.data.histories import HistorySource
 from abaca.data.log import read_log
+from abaca.data.queries import HistorySource
 from abaca.errors import LogError, QueryError, SpecError
 from abaca.policy import Policy
 from abaca.recommender import Recommender
@@ -142,9 +142,9 @@ def test_ids_of_another_kind_are_spelled_as_the_model_spells_them(tmp_path: Path
 CRASH = """
 import os, signal, sys
 from pathlib import Path
-import abaca.batch.parts as parts
+import abaca.durable as durable
 from abaca.batch import recommend_file, run
-from abaca.data.histories import HistorySource
+from abaca.data.queries import HistorySource
 from abaca.data.log import read_log
 from abaca.policy import Policy
 from abaca.recommender import load
@@ -153,10 +153,12 @@ import torch
 folder, survive, before = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "before"
 torch.set_num_threads(1)
 run.PART = int(sys.argv[4])
-put, calls = parts.put_in_place, 0
+put, calls = durable.put_in_place, 0
 
 def dying(draft, path):
     global calls
+    if path.name == "run.json":
+        return put(draft, path)
     calls += 1
     if before and calls > survive:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -164,7 +166,7 @@ def dying(draft, path):
     if calls > survive:
         os.kill(os.getpid(), signal.SIGKILL)
 
-parts.put_in_place = dying
+durable.put_in_place = dying
 source = HistorySource(folder / "in.parquet")
 recommend_file(load(sys.argv[5]), source, folder / "out.parquet", Policy(n=5), resume=True)
 """

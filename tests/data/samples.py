@@ -74,7 +74,7 @@ def zstandard(path: Path) -> Path:
 def rows_of(source: Any, **columns: Any) -> list[tuple[Any, ...]]:
     """What a log holds after reading, in file order."""
     with read_log(source, **columns) as log:
-        return log.store.rows('SELECT "user", item, "time" FROM log ORDER BY "row"')
+        return log.database.rows('SELECT "user", item, "time" FROM log ORDER BY "row"')
 
 
 def prepared(folder: Path, rows: Any = None, options: PrepareOptions = KEEP_ALL, **more: Any) -> Sequences:

@@ -40,7 +40,7 @@ def test_a_bad_row_can_be_skipped_and_is_counted(kind: str, tmp_path: Path) -> N
     path.write_bytes(GOOD + BAD[kind][0] + b"cid,jam,3\n")
     with read_log(path, on_bad_row="skip") as log:
         assert log.bad_rows == {kind: 1}
-        assert log.store.rows("SELECT item FROM log") == [("two\nlines",), ("jam",)]
+        assert log.database.rows("SELECT item FROM log") == [("two\nlines",), ("jam",)]
 
 
 def test_all_kinds_together_are_counted_each(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_quote_that_never_closes_costs_one_line(tmp_path: Path) -> None:
         read_log(path)
     with read_log(path, on_bad_row="skip") as log:
         assert log.bad_rows == {"broken quotes": 1}
-        assert log.store.rows("SELECT item FROM log") == [("two\nlines",), ("jam",), ("a b",)]
+        assert log.database.rows("SELECT item FROM log") == [("two\nlines",), ("jam",), ("a b",)]
 
 
 def test_too_many_fields_and_a_bad_last_line(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_bad_lines_of_json(tmp_path: Path) -> None:
             "wrong encoding": 1,
         }
         assert log.bad_rows == kinds
-        assert log.store.rows('SELECT "user", item FROM log') == [(1, "a"), (3, "d")]
+        assert log.database.rows('SELECT "user", item FROM log') == [(1, "a"), (3, "d")]
 
 
 def test_bad_rows_of_a_table_and_of_the_second_file(tmp_path: Path) -> None:

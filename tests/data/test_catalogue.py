@@ -4,12 +4,17 @@ import datetime
 import json
 import math
 from pathlib import Path
+from typing import Any
 
+import numpy
 import pandas
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from abaca.data.catalogue import Catalogue
-from abaca.errors import LogError
+from abaca.data.catalogue import Catalogue, check_id
+from abaca.errors import LogError, QueryError
 
 from .samples import prepared, write_csv, write_json
 
@@ -22,8 +27,45 @@ def test_indices_and_names() -> None:
     assert catalogue.known() == Catalogue(["b", "a"], 2, {"price": [1.5, None], "Title": ["Bee", None]})
 
 
+def test_an_id_is_found_as_given_before_its_other_spelling() -> None:
+    mixed: Any = [7, "7", "12", 13]
+    assert [Catalogue(mixed).index(id) for id in (7, "7", 12, "13")] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("id", ["007", "+7", " 7", "7 ", "-0", "7.0", "٧", "7_0", "", "9" * 5000, 2**70])
+def test_only_the_usual_spelling_of_an_integer_is_another_spelling(id: str | int) -> None:
+    assert Catalogue([7, 0, 70]).index(id) is None
+    assert Catalogue(["7", "0", "70"]).index(id) is None
+    assert Catalogue(["7"]).index(10**5000) is None
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, unique=True), st.integers(0, 1000))
+def test_both_spellings_of_an_integer_find_one_item(ids: list[int], place: int) -> None:
+    item = place % len(ids)
+    for catalogue in (Catalogue(ids), Catalogue([str(id) for id in ids])):
+        assert catalogue.index(ids[item]) == catalogue.index(str(ids[item])) == item
+
+
+@given(st.text(max_size=4) | st.from_regex(r"[+-]?0?[0-9]{1,3}", fullmatch=True))
+def test_text_finds_an_integer_only_where_it_is_that_integers_text(text: str) -> None:
+    numbers = range(-1000, 1001)
+    found = Catalogue(list(numbers)).index(text)
+    assert found == next((item for item, number in enumerate(numbers) if str(number) == text), None)
+
+
+@pytest.mark.parametrize("raw", [None, math.nan, 7.0, True, b"7", [7], numpy.float32(7), numpy.True_, pandas.NA])
+def test_what_is_no_id_is_refused(raw: Any) -> None:
+    with pytest.raises(QueryError, match="an id is text or a whole number, got"):
+        check_id(raw)
+
+
+@pytest.mark.parametrize("raw", [7, numpy.int8(7), numpy.uint64(7), torch.tensor(7), "7", numpy.str_("7")])
+def test_an_id_is_pythons_own(raw: Any) -> None:
+    wanted: int | str = "7" if isinstance(raw, str) else 7
+    assert (check_id(raw), type(check_id(raw))) == (wanted, type(wanted))
+
+
 def test_integers_and_text_are_kept_apart() -> None:
-    assert Catalogue([7, 12]).index("7") is None
     assert Catalogue([7, 12]).name(1) == "12"
     for ids in ([7, 2**62], ["7", '😀 , "\n']):
         catalogue = Catalogue(ids, 1, {"title": ["a", None]})  # type: ignore[arg-type]

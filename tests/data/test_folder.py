@@ -79,7 +79,7 @@ with folder.new_folder(path, overwrite=True) as draft:
     before = Sequences.open(folder).fingerprint
     killed = subprocess.run([sys.executable, "-c", script], check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert len(list(folder.parent.iterdir())) == 2
+    assert {path.suffix for path in folder.parent.iterdir() if path != folder} >= {".lock", ".part"}
     assert folder.exists() != moved
     with pytest.raises(SequencesError, match="is prepared already"):
         prepared(folder)
@@ -220,7 +220,7 @@ def test_arrays_are_mapped_not_loaded(folder: Path) -> None:
     assert isinstance(sequences.items, np.memmap)
     with pytest.raises(ValueError, match="read-only"):
         sequences.items[0] = 1
-    assert sequences.training(0).tolist() == sequences.history(0, 2).tolist()
+    assert sequences.training()[0].tolist() == sequences.history(0, 2).tolist()
     assert histories(sequences)["cid"] == ["tea"]
 
 

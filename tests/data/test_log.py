@@ -155,7 +155,7 @@ def test_a_date_whose_year_is_not_first_is_refused(spelling: str, tmp_path: Path
 def test_without_times_file_order_is_the_order(tmp_path: Path) -> None:
     with read_log(write_csv(tmp_path / "log.csv", [("a", "y"), ("a", "x")], ("user", "item"))) as log:
         assert not log.has_time
-        assert log.store.rows('SELECT item, "time" FROM log') == [("y", None), ("x", None)]
+        assert log.database.rows('SELECT item, "time" FROM log') == [("y", None), ("x", None)]
 
 
 def test_columns_are_recognised_or_given(tmp_path: Path) -> None:
@@ -313,13 +313,13 @@ def test_a_file_that_cannot_be_unpacked_is_not_passed_over(name: str, tmp_path: 
 
 def test_the_temporary_database_goes_when_the_log_does() -> None:
     log = read_log(table())
-    folder = log.store.folder
+    folder = log.database.folder
     assert folder.is_dir()
     assert read_log(log) is log
     log.close()
     assert not folder.exists()
     other: Log | None = read_log(table())
     assert other is not None
-    folder = other.store.folder
+    folder = other.database.folder
     other = None
     assert not folder.exists()

@@ -273,3 +273,22 @@ def test_events_need_their_column_in_every_file(with_event: str, without: str, t
     with pytest.raises(SpecError, match=f"`events` needs event types, and {without} has no such column"):
         prepared(tmp_path / "s", folder, PrepareOptions(min_user=1, events=("buy",)))
     assert histories(prepared(tmp_path / "s", folder)) == {"a": ["x", "y", "z"]}
+
+
+def test_sequences_give_histories_with_their_times(tmp_path: Path) -> None:
+    sequences = prepared(tmp_path / "s")
+    found = sequences.histories(*sequences.test)
+    expected = [sequences.history(user, position) for user, position in zip(*sequences.test, strict=True)]
+    assert [items.tolist() for items in found] == [items.tolist() for items in expected]
+    assert found.times is not None
+    assert found.times.tolist() == [5, 10, 20, 5, 6]
+    assert found.now is None
+    training = sequences.training()
+    assert training.lengths.tolist() == [2, 1, 1]
+    assert training.items.tolist() == [*sequences.history(0, 2), *sequences.history(1, 5), sequences.items[7]]
+
+
+def test_histories_of_a_log_without_times_have_none(tmp_path: Path) -> None:
+    sequences = prepared(tmp_path / "s", table().drop_columns(["time"]))
+    assert sequences.histories(*sequences.valid).times is None
+    assert sequences.training().times is None

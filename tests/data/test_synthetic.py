@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from abaca.data.synthetic import CLUSTER, Rule, best_possible, oracle, synthetic_log, write_synthetic
+from abaca.data.synthetic import CLUSTER, Rule, synthetic_log, write_synthetic
+from oracles import best_possible, oracle
 
 RULES: list[Rule] = ["copy-after-repeat", "never-copy", "copy-twice"]
 ITEMS = 1000

@@ -19,7 +19,6 @@ from abaca.evaluation.baselines import (
     PersonalFrequency,
     Popularity,
     SequentialRules,
-    training_rows,
 )
 from abaca.evaluation.evaluate import evaluate, table
 from abaca.evaluation.ranker import padded
@@ -78,12 +77,6 @@ def asked(
         lists[1] if only else None,
     )
     return baseline.ask(Histories.of(histories), question)
-
-
-def test_training_rows_end_where_training_does() -> None:
-    rows = training_rows(Given([[0, 1, 2, 3], [4, 5], [6, 7, 8]], 9))
-    assert rows.items.tolist() == [0, 1, 6]
-    assert rows.ends.tolist() == [2, 2, 3]
 
 
 def test_popularity_by_hand() -> None:
@@ -188,7 +181,7 @@ def test_rules_counted_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -
     whole = SequentialRules(decay="quotient").fit(log)
     monkeypatch.setattr(baselines, "_PAIRS", 700)
     blocks = SequentialRules(decay="quotient").fit(log)
-    assert len(list(blocks._pair_blocks(training_rows(log)))) > 5
+    assert len(list(blocks._pair_blocks(log.training()))) > 5
     assert np.array_equal(whole.starts, blocks.starts)
     assert np.array_equal(whole.followers, blocks.followers)
     assert np.array_equal(whole.strengths, blocks.strengths)

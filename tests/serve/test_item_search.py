@@ -1,7 +1,7 @@
 """Items are found by id or title."""
 
 from abaca.data.catalogue import Catalogue
-from abaca.serve.item_search import ItemSearch, item_of
+from abaca.serve.item_search import ItemSearch
 
 TITLES = ["Whole milk", "Bread", "Almond milk", "Milk chocolate", "Buttermilk", "Straße\nsnack", "", "7"]
 NUMBERS = Catalogue([70, 7, 3, 4, 5, 6, 11, 12], None, {"title": TITLES})
@@ -39,10 +39,5 @@ def test_without_words_the_most_popular_are_shown() -> None:
     assert ItemSearch(WORDS).find("", 10) == [0, 1, 2]
 
 
-def test_text_names_an_item_by_its_id_or_by_the_integer_that_it_spells() -> None:
-    assert item_of(NUMBERS, "7") == 1
-    assert item_of(NUMBERS, "-7") is None
-    assert item_of(NUMBERS, "seven") is None
-    assert item_of(NUMBERS, "9" * 5000) is None
-    assert item_of(WORDS, "7") == 2
-    assert item_of(WORDS, "cold") is None
+def test_digits_of_any_length_are_searched() -> None:
+    assert ItemSearch(NUMBERS).find("9" * 5000, 3) == []

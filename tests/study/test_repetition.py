@@ -54,7 +54,7 @@ def test_it_counts_as_the_paper_does_in_a_log_and_when_prepared(tmp_path: Path) 
 def test_a_log_can_be_read_again_afterwards() -> None:
     with read_log(synthetic_log("mixed", users=20, items=30, length=12, seed=1)) as log:
         assert repetition(log) == repetition(log)
-        assert log.store.value("SELECT count(*) FROM log") == len(log)
+        assert log.database.value("SELECT count(*) FROM log") == len(log)
 
 
 def test_in_a_log_where_whoever_repeated_repeats_again_the_curves_are_apart() -> None:

@@ -49,7 +49,6 @@ def test_a_killed_trial_goes_on(small: Sequences, tmp_path: Path) -> None:
     search = Search("gru4rec", "softmax", {**FIXED, "epochs": 2}, SPACE)
     with pytest.raises(Killed):
         Tuning(search, small, tmp_path).run(1, 0, lambda text: None, KillLater())
-    assert list((tmp_path / "runs").glob("*-0.lock"))  # as a kill leaves it
     tuning = Tuning(search, small, tmp_path)
     begun = tuning.study.trials[0]
     found = tuning.run(1, 0, lambda text: None, Callback())

@@ -11,7 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from abaca import durable
 from abaca.data.catalogue import Catalogue
+from abaca.durable import write_text
 from abaca.errors import ModelError
 from abaca.evaluation.ranker import ModelRanker
 from abaca.histories import Histories
@@ -29,7 +31,6 @@ from abaca.training.checkpoint import (
     save_state,
     write_record,
     write_tensors,
-    write_text,
 )
 from models import untrained
 
@@ -227,8 +228,8 @@ def test_a_crash_while_replacing_leaves_a_whole_model(
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save_file", crashing(checkpoint.save_file))
-        patch.setattr(checkpoint.os, "replace", crashing(checkpoint.os.replace))
-        patch.setattr(checkpoint.os, "fsync", crashing(checkpoint.os.fsync))
+        patch.setattr(durable.os, "replace", crashing(durable.os.replace))
+        patch.setattr(durable.os, "fsync", crashing(durable.os.fsync))
         patch.setattr(Path, "unlink", crashing(Path.unlink))
         try:
             save_model(tmp_path, made(seed=1))
@@ -251,7 +252,7 @@ def test_a_crash_never_leaves_half_a_text(tmp_path: Path, monkeypatch: pytest.Mo
     def crash(*_: Any) -> None:
         raise Crash
 
-    monkeypatch.setattr(checkpoint.os, "replace", crash)
+    monkeypatch.setattr(durable.os, "replace", crash)
     with pytest.raises(Crash):
         write_text(path, "new")
     assert path.read_text() == "old"
@@ -307,7 +308,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
     try:
         for write in (
             lambda: write_tensors(tmp_path / "x", {"a": torch.zeros(3000)}),
-            lambda: write_text(tmp_path / "x", "y" * 3000),
+            lambda: write_text(tmp_path / "x", "y" * 3000, ModelError),
         ):
             with pytest.raises(ModelError, match=r"x cannot be written .*; make room, or give another folder"):
                 write()
@@ -319,12 +320,12 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
 
 def test_a_file_that_goes_while_it_is_read_is_a_model_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     untrained(tmp_path / "model")
-    read = checkpoint._file_digest
+    read = durable.checksum
 
     def gone(path: Path) -> str:
         path.unlink()
         return read(path)
 
-    monkeypatch.setattr(checkpoint, "_file_digest", gone)
+    monkeypatch.setattr(durable, "checksum", gone)
     with pytest.raises(ModelError, match="not what was saved"):
         load_model(tmp_path / "model")

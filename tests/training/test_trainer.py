@@ -26,7 +26,7 @@ from abaca.errors import ModelError, SequencesError, SpecError, TrainingError
 from abaca.nn.build import make_model
 from abaca.options import TrainingOptions
 from abaca.recommender import Recommender
-from abaca.training.checkpoint import LOCK, RECORD, STATE, claimed, save_state
+from abaca.training.checkpoint import LOCK, RECORD, STATE, locked_run, save_state
 from abaca.training.trainer import Callback, Step, Trainer, swapped
 from abaca.types import Record
 
@@ -426,7 +426,7 @@ def test_resuming_another_run_is_refused_and_says_what_differs(small: Sequences,
 
 def test_a_folder_takes_one_run_at_a_time(small: Sequences, tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    with claimed(folder, keep=True):
+    with locked_run(folder, keep=True):
         for flags in ({}, {"resume": True}, {"overwrite": True}):
             with pytest.raises(ModelError, match="is being written by another process; wait for it"):
                 quick_recommender().fit(small, folder=folder, **flags)

@@ -11,13 +11,13 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from abaca.data.catalogue import Catalogue
-from abaca.data.histories import Histories, History
+from abaca.data.queries import Queries, Query
 from abaca.recommendation import Recommendations
 
 ID_TYPES = {"text": pyarrow.string(), "integer": pyarrow.int64()}
 
 
-def schema_of(catalogue: Catalogue, histories: Histories) -> pyarrow.Schema:
+def schema_of(catalogue: Catalogue, histories: Queries) -> pyarrow.Schema:
     """The columns: whose history, the lists of the answer, and the ids that are not known."""
     id_type = pyarrow.int64() if catalogue.ids and isinstance(catalogue.ids[0], int) else pyarrow.string()
     return pyarrow.schema(
@@ -33,7 +33,7 @@ def schema_of(catalogue: Catalogue, histories: Histories) -> pyarrow.Schema:
     )
 
 
-def table_of(histories: Sequence[History], answers: Sequence[Recommendations], schema: pyarrow.Schema) -> pyarrow.Table:
+def table_of(histories: Sequence[Query], answers: Sequence[Recommendations], schema: pyarrow.Schema) -> pyarrow.Table:
     """A row per history."""
     columns: list[list[Any]] = [
         [history.key for history in histories],

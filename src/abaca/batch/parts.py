@@ -14,9 +14,8 @@ import pyarrow
 import pyarrow.parquet
 
 from abaca.batch.answers import WRITERS
-from abaca.data.temporary import locked
+from abaca.durable import locked, whole_file, write_text
 from abaca.errors import QueryError
-from abaca.training.checkpoint import put_in_place, write_text
 
 RUN = "run.json"
 
@@ -28,6 +27,7 @@ class Parts:
         self.to = to
         self.run = run
         self.folder = to.with_name(to.name + ".parts")
+        self.lock = to.with_name(to.name + ".lock")
         self.done = 0
 
     def finished(self) -> bool:
@@ -40,7 +40,8 @@ class Parts:
             return False
         if metadata.get(b"abaca") != json.dumps(self.run).encode():
             return False
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with locked(self.lock, wait=False):
+            shutil.rmtree(self.folder, ignore_errors=True)
         return True
 
     def check(self, *, resume: bool, overwrite: bool) -> None:
@@ -61,7 +62,7 @@ class Parts:
     def begun(self, *, resume: bool) -> Iterator[None]:
         """Make the folder of parts, or take it up, and hold it against other processes."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder) as alone:
+        with locked(self.lock, wait=False) as alone:
             if not alone:
                 raise QueryError(
                     f"{self.folder} is being written by another process; wait for it, or give another name"
@@ -78,10 +79,8 @@ class Parts:
 
     def add(self, answers: pyarrow.Table) -> None:
         """Keep one more part."""
-        path = self._part(self.done)
-        draft = path.with_suffix(".draft")
-        pyarrow.parquet.write_table(answers, draft)
-        put_in_place(draft, path)
+        with whole_file(self._part(self.done)) as part:
+            pyarrow.parquet.write_table(answers, part)
         self.done += 1
 
     def answers(self) -> Iterator[pyarrow.Table]:
@@ -95,10 +94,9 @@ class Parts:
 
     def finish(self, schema: pyarrow.Schema) -> None:
         """Put the parts together to one file, and forget them."""
-        draft = self.folder / ("all" + self.to.suffix)
         schema = schema.with_metadata({"abaca": json.dumps(self.run)})
-        WRITERS[self.to.suffix](draft, schema, self.answers())
-        put_in_place(draft, self.to)
+        with whole_file(self.to) as part:
+            WRITERS[self.to.suffix](part, schema, self.answers())
         shutil.rmtree(self.folder)
 
     def _part(self, number: int) -> Path:

@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import pyarrow
 import pyarrow.compute
 
 from abaca.batch.answers import WRITERS, schema_of, table_of
 from abaca.batch.parts import Parts
+from abaca.data.catalogue import check_id
 from abaca.data.folder import check_apart
-from abaca.data.histories import Histories, HistorySource
+from abaca.data.queries import HistorySource, Queries
 from abaca.errors import ModelError, QueryError
 from abaca.policy import Policy
 from abaca.recommender import Recommender
@@ -94,15 +94,15 @@ def _silent(done: int, total: int) -> None:
     """Tell nobody."""
 
 
-def _answered(recommender: Recommender, histories: Histories, policy: Policy, start: int) -> Iterator[pyarrow.Table]:
+def _answered(recommender: Recommender, histories: Queries, policy: Policy, start: int) -> Iterator[pyarrow.Table]:
     """The answers from history number `start` on, a table per part."""
     assert recommender.saved is not None
-    catalogue, schema = recommender.saved.catalogue, schema_of(recommender.saved.catalogue, histories)
+    schema = schema_of(recommender.saved.catalogue, histories)
     rest = histories.read(start)
     options = {key: value for key, value in vars(policy).items() if key != "n"}
     while part := list(islice(rest, PART)):
-        asked = [catalogue.spelled(history.ids) for history in part]
-        yield table_of(part, recommender.recommend_many(asked, policy.n, **options), schema)
+        answers = recommender.recommend_many([history.ids for history in part], policy.n, **options)
+        yield table_of(part, answers, schema)
 
 
 def _report(
@@ -133,10 +133,9 @@ def _known_lists(saved: Saved, policy: Policy) -> tuple[Policy, tuple[Id, ...]]:
     missing: dict[Id, None] = {}
 
     def known(ids: Sequence[Id]) -> tuple[Id, ...]:
-        spelled = saved.catalogue.spelled([id.item() if isinstance(id, np.generic) else id for id in ids])
-        found = tuple(id for id in spelled if saved.catalogue.index(id) is not None)
-        missing.update(dict.fromkeys(id for id in spelled if saved.catalogue.index(id) is None))
-        return found
+        found = {id: saved.catalogue.index(id) for id in map(check_id, ids)}
+        missing.update(dict.fromkeys(id for id, item in found.items() if item is None))
+        return tuple(saved.catalogue.ids[item] for item in found.values() if item is not None)
 
     candidates = None if policy.candidates is None else known(policy.candidates)
     return replace(

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from abaca.bench.measure import MB, Bench, Measurement, settings
+from abaca.durable import write_text
 from abaca.study.draw import COLOURS, Figure
 from abaca.study.environment import environment
-from abaca.training.checkpoint import write_text
 
 BAR = 0.27
 """Inches of a bar with its distance."""

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from filelock import FileLock
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from abaca.cli import show
+from abaca.durable import locked
 from abaca.errors import SpecError
 from abaca.study.extra import needs
 from abaca.study.jobs import Place, run_study
@@ -56,7 +56,7 @@ def command(
         raise typer.Exit(130) from None
     if not work.state.data:
         raise SpecError(f"{work.results.path} has no results yet; run the study without --only-report")
-    with FileLock(work.workspace.path / "publish.lock"):
+    with locked(work.workspace.path / "publish.lock"):
         written = publish(work.state, work.folder)
     if examples:
         _print_examples(work.state)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from abaca.cli import show
 from abaca.cli.columns import Json
-from abaca.data.histories import HistorySource
+from abaca.data.queries import HistorySource
 from abaca.errors import ModelError, QueryError
 from abaca.evaluation.ranker import ModelRanker
 from abaca.recommender import load
@@ -84,7 +84,7 @@ def _queries(
         return tuning_histories(ranker), tuning_histories(ranker, CHECK_SEED)
     found = []
     for history in source.open().read(0):
-        items = [saved.catalogue.index(id) for id in saved.catalogue.spelled(history.ids)]
+        items = [saved.catalogue.index(id) for id in history.ids]
         known = np.array([item for item in items if item is not None], dtype=np.int64)
         if len(known):
             found.append(known)

@@ -1,6 +1,5 @@
 """`abaca inspect`: what is in a log, before training."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from abaca.cli.columns import Event, Item, Json, OnBadRow, Time, User, open_log
 from abaca.data.inspect import LogSummary, inspect
 from abaca.data.log import Log
 from abaca.data.sequences import Sequences, is_prepared
+from abaca.durable import whole_file
 from abaca.errors import SpecError
 from abaca.study.datasets import Census, census, dataset_table, source_name
 from abaca.study.repetition import Repetition, repetition
@@ -88,9 +88,8 @@ def _draw(to: Path, lines: dict[str, Repetition]) -> None:
 
 def _write(to: Path, content: bytes) -> None:
     to.parent.mkdir(parents=True, exist_ok=True)
-    draft = to.with_name(f".{to.name}.{os.getpid()}.part")
-    draft.write_bytes(content)
-    draft.replace(to)
+    with whole_file(to) as part:
+        part.write_bytes(content)
     show.errors_to().print(f"wrote {escape(str(to))}", soft_wrap=True)
 
 

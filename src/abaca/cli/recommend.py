@@ -11,7 +11,7 @@ from rich.markup import escape
 from abaca.batch import BatchReport, recommend_file
 from abaca.cli import show
 from abaca.cli.columns import Item, Json, OnBadRow, Time, User
-from abaca.data.histories import HistorySource
+from abaca.data.queries import HistorySource
 from abaca.errors import QueryError
 from abaca.policy import Policy
 from abaca.recommender import Recommender, load
@@ -69,13 +69,12 @@ def command(
             raise QueryError(f"{', '.join(given)} goes with --histories FILE, not with a history of ids")
     recommender = load(model, exact=exact)
     assert recommender.saved is not None
-    spelled = recommender.saved.catalogue.spelled
     policy = Policy(
         n=n,
         repeats=repeats,
         max_repeat_share=max_repeat_share,
-        exclude=spelled(exclude or []),
-        candidates=None if candidate is None else spelled(candidate),
+        exclude=exclude or (),
+        candidates=candidate,
     )
     if histories is None or to is None:
         return _one(recommender, history or [], policy, json)
@@ -101,7 +100,7 @@ def _check(history: list[str] | None, histories: Path | None, to: Path | None) -
 def _one(recommender: Recommender, history: list[str], policy: Policy, json: bool) -> None:
     assert recommender.saved is not None
     options = {key: value for key, value in vars(policy).items() if key != "n"}
-    answer = recommender.recommend(recommender.saved.catalogue.spelled(history), policy.n, **options)
+    answer = recommender.recommend(history, policy.n, **options)
     if json:
         show.as_json(answer.to_json())
         return

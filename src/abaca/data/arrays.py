@@ -1,42 +1,26 @@
 """The flat arrays of a prepared folder, written and renumbered piece by piece, never held whole."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow
 from numpy.lib.format import open_memmap
 
-from abaca.data.store import Store, number
+from abaca.data.engine import Ints
 
 PIECE = 1_000_000
 """Interactions that are in memory at once."""
 
-Ints = npt.NDArray[np.int64]
 
-
-def save(file: Path, array: npt.NDArray[Any]) -> None:
-    """Write an array that is in memory."""
-    np.save(file, np.ascontiguousarray(array), allow_pickle=False)
-
-
-def user_counts(store: Store, cuts: tuple[float, float] | None) -> tuple[Ints, Ints, Ints]:
-    """Interactions of `kept` per user, users by id: all, before the first cut, before the second."""
-    before = [f'count(*) FILTER ("time" < {number(cut)})' for cut in cuts] if cuts is not None else ["0", "0"]
-    sql = f'SELECT count(*) AS a, {before[0]} AS b, {before[1]} AS c FROM kept GROUP BY "user" ORDER BY "user"'
-    batches = [[np.asarray(column, dtype=np.int64) for column in batch.columns] for batch in store.batches(sql)]
-    whole, first, second = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-    return whole, first, second
-
-
-def write_ordered(store: Store, folder: Path, size: int, *, timed: bool) -> None:
-    """Write the item codes of `kept`, users by id, each in time order, ties in file order; and the times."""
+def write_ordered(batches: Iterable[pyarrow.RecordBatch], folder: Path, size: int, *, timed: bool) -> None:
+    """Write the item codes, and times where there are any, in the order of an engine."""
     items = _new_array(folder / "items.npy", np.int32, size)
     times = _new_array(folder / "times.npy", np.float64, size) if timed else None
     start = 0
-    for batch in store.batches('SELECT item, "time" FROM kept ORDER BY "user", "time", "row"'):
+    for batch in batches:
         stop = start + batch.num_rows
         items[start:stop] = batch.column(0).to_numpy()
         if times is not None:
@@ -49,7 +33,7 @@ def write_ordered(store: Store, folder: Path, size: int, *, timed: bool) -> None
 
 
 def _new_array(file: Path, dtype: type, size: int) -> "np.memmap[Any, Any]":
-    """A mapped array whose room on the disk is taken at once: a full disk is an error here, and a crash later."""
+    """A mapped array with its disk space reserved: a full disk later would be a crash."""
     array = open_memmap(file, mode="w+", dtype=dtype, shape=(size,))
     if hasattr(os, "posix_fallocate"):
         try:
@@ -74,7 +58,7 @@ def training_counts(folder: Path, offsets: Ints, train_end: Ints, codes: int) ->
 
 
 def item_order(everywhere: Ints, training: Ints) -> Ints:
-    """The codes in the order of their item index: by training interactions, most first, ties by id."""
+    """The codes by item index: most training interactions first, ties by id."""
     present = np.flatnonzero(everywhere)
     return present[np.argsort(-training[present], kind="stable")]
 

@@ -7,18 +7,20 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from abaca.types import Id
+from abaca.errors import QueryError
+from abaca.types import Id, whole_number
 
 NAME_COLUMNS = ("title", "name", "product_name", "item_name", "description", "product")
 """Columns of an item table that name an item for people, the first that exists wins."""
 
-INTEGER = re.compile(r"-?[0-9]+")
+INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+"""How an integer of 64 bits is spelled: no sign, zero or blank that it does not need."""
 
 
 class Catalogue:
     """Raw ids by item index, the cold ones last, with the other columns of the item table.
 
-    `size` is V, the number of items that a model knows; ids at `size` and after were seen only after training ended.
+    `size` is V, the number of items that a model knows; later ids are cold, seen after training.
     """
 
     def __init__(
@@ -49,17 +51,17 @@ class Catalogue:
         return f"Catalogue({self.size} items, {len(self.ids) - self.size} cold, columns {sorted(self.columns)})"
 
     def index(self, id: Id) -> int | None:
-        """The item index of a raw id, cold ones included; None where the catalogue does not have it."""
+        """The item index of a raw id, cold items included; None where it is not known.
+
+        It is looked up as given, then by its other spelling: 7 for "7", "7" for 7, not 7 for "007".
+        """
         if self._indices is None:
             ids: Sequence[Id] = self.ids
             self._indices = {known: item for item, known in enumerate(ids)}
-        return self._indices.get(id)
-
-    def spelled(self, ids: Sequence[Id]) -> list[Id]:
-        """Ids as this catalogue spells them: a shell and a CSV have text only, where a model may have integers."""
-        if self.ids and isinstance(self.ids[0], int):
-            return [int(id) if isinstance(id, str) and INTEGER.fullmatch(id) else id for id in ids]
-        return [str(id) for id in ids]
+        found = self._indices.get(id)
+        if found is None and (other := other_spelling(id)) is not None:
+            found = self._indices.get(other)
+        return found
 
     def name(self, item: int) -> str:
         """What to call an item in front of people: its title where there is one, else its id."""
@@ -83,6 +85,22 @@ class Catalogue:
     def from_json(cls, document: Mapping[str, Any]) -> "Catalogue":
         """The catalogue that `to_json` described."""
         return cls(list(document["ids"]), int(document["size"]), document.get("columns", {}))
+
+
+def other_spelling(id: Id) -> Id | None:
+    """The integer that a text spells, or the text of an integer; None for any other text."""
+    if isinstance(id, str):
+        return int(id) if INTEGER.fullmatch(id) else None
+    return str(id) if abs(id) < 1 << 64 else None
+
+
+def check_id(raw: Any) -> Id:
+    """An id of any library's type as Python's own text or integer; all else is refused."""
+    if isinstance(raw, str):
+        return str(raw)
+    if (number := whole_number(raw)) is not None:
+        return number
+    raise QueryError(f"an id is text or a whole number, got {raw!r}; recommend takes one history, a list of ids")
 
 
 def _name_column(columns: dict[str, list[Any]]) -> list[Any] | None:

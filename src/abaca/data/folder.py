@@ -1,10 +1,9 @@
-"""Prepared folders on disk: written beside their place and moved there when complete, with a manifest."""
+"""Prepared folders: written as a draft beside their place, and moved there when complete."""
 
 import contextlib
 import glob
 import hashlib
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -13,8 +12,8 @@ from typing import Any
 
 import pyarrow.parquet
 
-from abaca.data.sequences import FORMAT, KIND, MANIFEST, checksum, is_prepared
-from abaca.data.temporary import locked
+from abaca.data.sequences import FORMAT, KIND, MANIFEST, is_prepared
+from abaca.durable import file_facts, locked, sync
 from abaca.errors import SequencesError, SpecError
 
 FILES = (
@@ -29,27 +28,29 @@ FILES = (
 )
 
 MARK = "[0-9a-f]" * 8
-"""What the names of drafts and of folders moved aside have in common, as a pattern."""
+"""The random part in the names of drafts and of folders moved aside, as a pattern."""
 
 
 @contextlib.contextmanager
 def new_folder(path: Path, overwrite: bool) -> Iterator[Path]:
-    """A folder to write into that takes its place only if all goes well; else what was there stays as it was."""
+    """A draft folder that replaces `path` when the block succeeds, and is deleted when it fails."""
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     mark = uuid.uuid4().hex[: MARK.count("[")]
     draft = path.parent / f".{path.name}.{mark}.part"
-    with locked(path.parent, wait=True):
-        _tidy(path)
-        check_place(path, overwrite)
-        draft.mkdir()
-    with locked(draft):
+    whole = path.with_name(f".{path.name}.lock")
+    with contextlib.ExitStack() as held:
+        with locked(whole):
+            _tidy(path)
+            check_place(path, overwrite)
+            held.enter_context(locked(draft.with_suffix(".lock")))
+            draft.mkdir()
         try:
             yield draft
             for file in draft.iterdir():
-                _sync(file)
-            _sync(draft)
-            with locked(path.parent, wait=True):
+                sync(file)
+            sync(draft)
+            with locked(whole):
                 check_place(path, overwrite)  # another process may have been faster
                 _move(draft, path, path.parent / f".{path.name}.{mark}.old")
         except BaseException:
@@ -67,20 +68,20 @@ def check_apart(path: Path, source: Path | None) -> None:
 
 
 def _tidy(path: Path) -> None:
-    """Undo what killed processes left behind: an older folder that was moved aside comes back, drafts go."""
+    """Clean up after killed processes: put back a folder that was moved aside, delete drafts."""
     for aside in path.parent.glob(f".{glob.escape(path.name)}.{MARK}.old"):
         if path.exists():
             shutil.rmtree(aside, ignore_errors=True)
         else:
             aside.rename(path)
-    for draft in path.parent.glob(f".{glob.escape(path.name)}.{MARK}.part"):
-        with locked(draft) as alone:
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{MARK}.*"):
+        with locked(left.with_suffix(".lock"), wait=False) as alone:
             if alone:
-                shutil.rmtree(draft, ignore_errors=True)
+                shutil.rmtree(left.with_suffix(".part"), ignore_errors=True)
 
 
 def check_place(path: Path, overwrite: bool) -> None:
-    """Refuse a place that holds anything but, where overwriting is asked for, sequences."""
+    """Refuse a place with any files, or with `overwrite` with any but those of sequences."""
     if not path.exists():
         return
     if not path.is_dir():
@@ -96,10 +97,7 @@ def check_place(path: Path, overwrite: bool) -> None:
 
 def write_manifest(folder: Path, facts: dict[str, Any]) -> None:
     """Describe a folder whose other files are complete."""
-    files = {
-        file.name: {"bytes": file.stat().st_size, "sha256": checksum(file)}
-        for file in sorted(folder.iterdir(), key=lambda file: FILES.index(file.name))
-    }
+    files = {file.name: file_facts(file) for file in sorted(folder.iterdir(), key=lambda file: FILES.index(file.name))}
     manifest = {"kind": KIND, "format": FORMAT, **facts, "fingerprint": _fingerprint(folder, files), "files": files}
     text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
     (folder / MANIFEST).write_text(text, encoding="utf-8")
@@ -128,14 +126,6 @@ def _move(draft: Path, path: Path, aside: Path) -> None:
         if replaced:
             aside.rename(path)
         raise
-    _sync(path.parent)
+    sync(path.parent)
     if replaced:
         shutil.rmtree(aside)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

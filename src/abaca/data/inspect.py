@@ -5,9 +5,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from abaca.data.database import Database
 from abaca.data.log import Log
 from abaca.data.splits import as_date
-from abaca.data.store import Store
 
 QUANTILES = {"min": 0.0, "25%": 0.25, "50%": 0.5, "75%": 0.75, "90%": 0.9, "99%": 0.99, "max": 1.0}
 
@@ -35,7 +35,7 @@ class LogSummary:
     last_repeat_share: float
     """Of the users with at least two interactions, those whose last item they had before."""
     tied_share: float | None
-    """Of all interactions, those at the same time as another of the same user; None without times."""
+    """Of all interactions, those at the time of another of the same user; None without times."""
     duplicates: int
     """Interactions that are the same user, item and time once more."""
     times: tuple[float, float] | None
@@ -43,7 +43,7 @@ class LogSummary:
     dates: tuple[str, str] | None
     """The same as ISO dates, where they are plausibly unix seconds or milliseconds."""
     spaced: int
-    """Interactions whose user or item has blanks around it; such an id is another than the one without."""
+    """Interactions whose user or item has blanks around it, which make it another id."""
     bad_rows: dict[str, int]
     """Rows left out, by what was wrong."""
     prepared_bytes: int
@@ -58,12 +58,12 @@ class LogSummary:
 
 def inspect(log: Log) -> LogSummary:
     """Count what is in a log; all of it in DuckDB."""
-    store = log.store
-    users, items = store.row('SELECT count(DISTINCT "user"), count(DISTINCT item) FROM log')
-    times = store.row('SELECT min("time"), max("time") FROM log') if log.has_time else None
+    database = log.database
+    users, items = database.row('SELECT count(DISTINCT "user"), count(DISTINCT item) FROM log')
+    times = database.row('SELECT min("time"), max("time") FROM log') if log.has_time else None
     dates = (as_date(times[0]), as_date(times[1])) if times is not None else (None, None)
-    pairs = store.value('SELECT count(*) FROM (SELECT DISTINCT "user", item FROM log)')
-    distinct = store.value('SELECT count(*) FROM (SELECT DISTINCT "user", item, "time" FROM log)')
+    pairs = database.value('SELECT count(*) FROM (SELECT DISTINCT "user", item FROM log)')
+    distinct = database.value('SELECT count(*) FROM (SELECT DISTINCT "user", item, "time", rest FROM log)')
     return LogSummary(
         names=log.names,
         columns=log.columns._asdict(),
@@ -71,14 +71,14 @@ def inspect(log: Log) -> LogSummary:
         users=users,
         items=items,
         interactions=log.rows,
-        lengths=_lengths(store),
+        lengths=_lengths(database),
         repeat_share=(log.rows - pairs) / log.rows,
-        last_repeat_share=_last_repeat_share(store),
-        tied_share=_tied(store) / log.rows if log.has_time else None,
+        last_repeat_share=_last_repeat_share(database),
+        tied_share=_tied(database) / log.rows if log.has_time else None,
         duplicates=log.rows - distinct if log.has_time else 0,
         times=None if times is None else (times[0], times[1]),
         dates=None if dates[0] is None or dates[1] is None else (dates[0], dates[1]),
-        spaced=_spaced(store),
+        spaced=_spaced(database),
         bad_rows=log.bad_rows,
         prepared_bytes=prepared_bytes(log.rows, users, items, timed=log.has_time),
         epoch_seconds=epoch_seconds(max(log.rows - 3 * users, 0), items, cores=os.cpu_count() or 1),
@@ -86,42 +86,41 @@ def inspect(log: Log) -> LogSummary:
 
 
 def prepared_bytes(interactions: int, users: int, items: int, *, timed: bool) -> int:
-    """Item 4 and time 8 bytes per interaction; offset, training end, two targets of two numbers and the id per user."""
+    """Bytes of items and times per interaction, and of offset, split, targets and id per user."""
     return interactions * (12 if timed else 4) + users * (8 + 8 + 32 + 8) + items * 8
 
 
 def epoch_seconds(targets: int, items: int, *, cores: int, size: int = 64) -> float:
-    """A rough guess: every target costs 6 · V · d operations for the full softmax, forward and backward.
+    """A rough estimate: each target costs 6 · V · d operations, forward and backward.
 
-    It assumes GIGAFLOPS per core and that the softmax dominates: for a small catalogue the encoder costs more than
-    this says, overlap between windows comes on top, and a GPU is much faster.
+    It assumes GIGAFLOPS per core. With a small catalogue encoder and overlap cost more.
     """
     return 6.0 * targets * items * size / (GIGAFLOPS * 1e9 * cores)
 
 
-def _lengths(store: Store) -> dict[str, int]:
+def _lengths(database: Database) -> dict[str, int]:
     shares = ", ".join(str(share) for share in QUANTILES.values())
     per_user = 'SELECT count(*) AS n FROM log GROUP BY "user"'
-    found = store.value(f"SELECT quantile_disc(n, [{shares}]) FROM ({per_user})")
+    found = database.value(f"SELECT quantile_disc(n, [{shares}]) FROM ({per_user})")
     return dict(zip(QUANTILES, (int(length) for length in found), strict=True))
 
 
-def _last_repeat_share(store: Store) -> float:
-    order = '{t: coalesce("time", 0), r: "row"}'
+def _last_repeat_share(database: Database) -> float:
+    order = '{t: coalesce("time", 0), s: rest, r: "row"}'
     last = f'SELECT "user", max_by(item, {order}) AS item, count(*) AS n FROM log GROUP BY "user"'
     counted = 'SELECT "user", item, count(*) AS times FROM log GROUP BY "user", item'
-    share = store.value(
+    share = database.value(
         f"SELECT avg((times > 1)::INTEGER) FROM ({last}) l JOIN ({counted}) c "
         'ON l."user" = c."user" AND l.item = c.item WHERE n > 1'
     )
     return float(share or 0.0)
 
 
-def _tied(store: Store) -> int:
-    groups = 'SELECT count(*) AS n FROM log GROUP BY "user", "time" HAVING count(*) > 1'
-    return int(store.value(f"SELECT coalesce(sum(n), 0) FROM ({groups})"))
+def _tied(database: Database) -> int:
+    groups = 'SELECT count(*) AS n FROM log GROUP BY "user", "time", rest HAVING count(*) > 1'
+    return int(database.value(f"SELECT coalesce(sum(n), 0) FROM ({groups})"))
 
 
-def _spaced(store: Store) -> int:
+def _spaced(database: Database) -> int:
     spaced = " OR ".join(f"regexp_matches({role}::VARCHAR, '^\\s|\\s$')" for role in ('"user"', "item"))
-    return int(store.value(f"SELECT count(*) FROM log WHERE {spaced}"))
+    return int(database.value(f"SELECT count(*) FROM log WHERE {spaced}"))

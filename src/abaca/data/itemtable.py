@@ -1,84 +1,101 @@
-"""The item table (id, title, …), and the Parquet files that keep raw ids."""
+"""The item table (id, title, …), and the Parquet files of raw ids."""
 
 import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow
+import pyarrow.parquet
 
-from abaca.data.arrays import Ints
+from abaca.data.database import Database, name, text
+from abaca.data.engine import Ints
 from abaca.data.reading.columns import candidates, check_once
 from abaca.data.reading.formats import LogFile, open_files
 from abaca.data.reading.tables import is_table, to_arrow
 from abaca.data.reading.values import text_sql
-from abaca.data.store import Store, name, text
 from abaca.errors import LogError
 
 
-def stage_items(store: Store, source: Any, item_column: str) -> tuple[list[str], int]:
-    """Make `item_table(key, c0, c1, …)` of an item table; returns the columns' names and how many rows were left out.
+@dataclass(frozen=True)
+class ItemTable:
+    """An item table as `item_table(key, c0, c1, …)` in its own database, one row per id."""
 
-    Of several rows with one id the first is taken. Ids are compared as text: a log may have 7 from Parquet where its
-    item table has "7" from a CSV.
+    database: Database
+    columns: dict[int, str]
+    """The names of the columns beside the id, by place."""
+    repeated: int
+    """How many rows were left out: of several rows with one id the first is taken."""
+
+
+def read_items(source: Any, item_column: str, ids: pyarrow.Array) -> ItemTable:
+    """Read the item table of a log whose items have these ids.
+
+    Ids are compared as text: a log may have 7 from Parquet where its item table has "7" from a CSV.
     """
+    database = Database()
     if isinstance(source, str | os.PathLike):
         files = open_files(Path(source))
         if len(files) > 1:
             raise LogError(f"{source}: the item table is one file, this is {len(files)}; write them into one")
         where, columns = files[0].name, files[0].columns
-        _load_file(store, files[0])
+        _load_file(database, files[0])
     elif is_table(source):
         where, table = "the item table", to_arrow(source)
         columns = tuple(table.column_names)
-        with store.registered("arrow_part", table.rename_columns([f"c{place}" for place in range(len(columns))])):
-            store.replace("item_table", "SELECT * FROM arrow_part")
+        with database.registered("arrow_part", table.rename_columns([f"c{place}" for place in range(len(columns))])):
+            database.replace("item_table", "SELECT * FROM arrow_part")
     else:
         raise LogError(f"an item table is a file or a table, not a {type(source).__name__}")
     place = columns.index(_id_column(columns, item_column, where))
-    repeated = _key_by(store, place, len(columns))
-    matched = store.value("SELECT count(*) FROM item_codes JOIN item_table ON id::VARCHAR = key")
+    repeated = _key_by(database, place, len(columns))
+    with database.registered("ids", pyarrow.table({"id": ids})):
+        matched = database.value("SELECT count(*) FROM ids JOIN item_table ON id::VARCHAR = key")
     if not matched:
         raise LogError(f"{where}: none of its ids in column {columns[place]!r} is an item of the log; check the column")
-    return ["" if position == place else column for position, column in enumerate(columns)], repeated
+    return ItemTable(database, {other: column for other, column in enumerate(columns) if other != place}, repeated)
 
 
-def write_catalogue(store: Store, file: Path, order: Ints, columns: list[str]) -> None:
-    """Write row i: the id of item i, whose code is `order[i]`, and what the item table says of it."""
-    numbered = pyarrow.table({"code": order, "item": np.arange(len(order))})
+def write_catalogue(file: Path, ids: pyarrow.Array, order: Ints, items: ItemTable | None) -> None:
+    """Write row i: the id of item i, whose code is `order[i]`, and its item table columns."""
+    catalogue = pyarrow.table({"id": ids.take(pyarrow.array(order)), "item": np.arange(len(order))})
+    if items is None:
+        pyarrow.parquet.write_table(catalogue.select(["id"]), file)
+        return
     taken = {"id": "table_id"}
-    listed = "".join(f", t.c{place} AS {name(taken.get(c, c))}" for place, c in enumerate(columns) if c)
-    join = "LEFT JOIN item_table t ON t.key = codes.id::VARCHAR" if columns else ""
-    with store.registered("arrow_part", numbered):
-        store.run(
-            f"COPY (SELECT codes.id{listed} FROM arrow_part JOIN item_codes codes USING (code) {join} "
-            f"ORDER BY arrow_part.item) TO {text(str(file))} (FORMAT parquet)"
+    listed = "".join(f", t.c{place} AS {name(taken.get(c, c))}" for place, c in items.columns.items())
+    with items.database.registered("catalogue", catalogue):
+        items.database.run(
+            f"COPY (SELECT catalogue.id{listed} FROM catalogue LEFT JOIN item_table t ON t.key = catalogue.id::VARCHAR "
+            f"ORDER BY catalogue.item) TO {text(str(file))} (FORMAT parquet)"
         )
 
 
-def write_users(store: Store, file: Path) -> None:
+def write_users(file: Path, ids: Iterable[pyarrow.RecordBatch]) -> None:
     """Write row u: the id of user u."""
-    kept = 'code IN (SELECT "user" FROM kept)'
-    store.run(f"COPY (SELECT id FROM user_codes WHERE {kept} ORDER BY code) TO {text(str(file))} (FORMAT parquet)")
+    batches = iter(ids)
+    first = next(batches)
+    with pyarrow.parquet.ParquetWriter(file, first.schema) as writer:
+        writer.write_batch(first)
+        for batch in batches:
+            writer.write_batch(batch)
 
 
-def _load_file(store: Store, file: LogFile) -> None:
+def _load_file(database: Database, file: LogFile) -> None:
     places = range(len(file.columns))
     try:
-        path = store.without_wildcards(file.path)
-        sql = LogFile(path, file.name, file.format, file.columns, file.delimiter, file.header_line).sql()
-        types = store.types(sql)
+        sql = replace(file, path=database.without_wildcards(file.path)).sql()
+        types = database.types(sql)
         listed = [text_sql(f"c{p}", "JSON") if types[f"c{p}"] == "JSON" else f"c{p}" for p in places]
         broken = ", broken" if "broken" in types else ""
         named = ", ".join(f"{value} AS c{place}" for place, value in enumerate(listed))
-        store.replace("item_table", f"SELECT {named}{broken} FROM ({sql})")
+        database.replace("item_table", f"SELECT {named}{broken} FROM ({sql})")
     except duckdb.Error as error:
-        for row in file.rows(list(places)) if file.format != "parquet" else ():
-            if row.fault is not None:
-                raise LogError(f"{file.name} line {row.line}: {row.fault[1]}; fix the line") from error
-        raise LogError(f"{file.name}: cannot be read ({str(error).splitlines()[0]}); write the file again") from error
-    if broken and (first := store.value("SELECT min(rowid) FROM item_table WHERE broken")) is not None:
+        raise file.refusal(error) from error
+    if broken and (first := database.value("SELECT min(rowid) FROM item_table WHERE broken")) is not None:
         raise LogError(f"{file.name} line {file.locate(first)}: not a JSON object; fix the line")
 
 
@@ -94,13 +111,13 @@ def _id_column(columns: tuple[str, ...], item_column: str, where: str) -> str:
     return found
 
 
-def _key_by(store: Store, place: int, width: int) -> int:
+def _key_by(database: Database, place: int, width: int) -> int:
     """Keep the first row of each id; how many others there were."""
-    before = store.value(f"SELECT count(c{place}) FROM item_table")
+    before = database.value(f"SELECT count(c{place}) FROM item_table")
     columns = ", ".join(f"c{other}" for other in range(width))
-    store.replace(
+    database.replace(
         "item_table",
         f"SELECT c{place}::VARCHAR AS key, {columns} FROM item_table WHERE c{place} IS NOT NULL "
         f"QUALIFY row_number() OVER (PARTITION BY c{place}::VARCHAR ORDER BY rowid) = 1",
     )
-    return int(before - store.value("SELECT count(*) FROM item_table"))
+    return int(before - database.value("SELECT count(*) FROM item_table"))

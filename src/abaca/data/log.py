@@ -1,35 +1,39 @@
-"""Reading an interaction log: from files or a table in memory to one table (user, item, time, event) in DuckDB."""
+"""Reading an interaction log, from files or a table in memory, into one DuckDB table."""
 
 import os
 from pathlib import Path
 from typing import Any, Literal
 
+from abaca.data.database import Database, enough_room
 from abaca.data.reading.columns import Columns, Wanted, choose
 from abaca.data.reading.formats import LogFile, open_files
 from abaca.data.reading.staging import Staging
 from abaca.data.reading.tables import is_table, to_arrow
-from abaca.data.store import Store, room_to_work
 from abaca.errors import LogError, SpecError
 
 OnBadRow = Literal["error", "skip"]
 
+ORDER = '"time", rest, "row"'
+"""The order of a user's interactions: by exact time, and at the same time by place in the log."""
+
 
 class Log:
-    """An interaction log that was read; its rows are the view `log(row, user, item, time, event)` of its store.
+    """An interaction log as the view `log(row, user, item, time, rest, event)` of a database.
 
-    `row` is the place in the log: files by path, then rows. `time` is in seconds, or the number that was given.
+    `row` is the place in the log: files by path, then rows. `time` is a DOUBLE, seconds for dates,
+    else the given number. `rest` is what a large integer has beyond the DOUBLE.
     """
 
-    def __init__(self, store: Store, staging: Staging, names: tuple[str, ...], path: Path | None = None) -> None:
-        self.store = store
+    def __init__(self, database: Database, staging: Staging, names: tuple[str, ...], path: Path | None = None) -> None:
+        self.database = database
         self.path = path
         """The file or folder it was read from; None for a table."""
         self.names = names
-        """File names, for people; not where they are."""
+        """File names, without their folders."""
         self.columns: Columns = staging.columns
         """The columns that were read, as the log names them."""
         self.passed_over: dict[str, list[str]] = staging.passed_over
-        """Columns that look like the user, the item, … too and were not taken, by what they look like."""
+        """Columns that were recognised for a role too and not taken, by role."""
         self.dates = staging.dates
         """Whether times are dates, in seconds; else they are numbers as they were given."""
         self.without_event: str | None = staging.without_event
@@ -37,7 +41,7 @@ class Log:
         self.on_bad_row: OnBadRow = "skip" if staging.skip else "error"
         self.bad_rows: dict[str, int] = dict(staging.bad_rows)
         """How many rows were left out, by what was wrong with them."""
-        self.rows: int = store.value("SELECT count(*) FROM log")
+        self.rows: int = database.value("SELECT count(*) FROM log")
 
     @property
     def has_time(self) -> bool:
@@ -62,8 +66,8 @@ class Log:
         self.close()
 
     def close(self) -> None:
-        """Delete the temporary database; happens by itself when the log is forgotten."""
-        self.store.close()
+        """Delete the temporary database; losing the object does so too."""
+        self.database.close()
 
 
 def read_log(
@@ -78,27 +82,27 @@ def read_log(
 ) -> Log:
     """Read a log from a file, a folder of files, or a pandas, polars or Arrow table.
 
-    Columns are those named, or else those of an earlier log that this one is `like`, or recognised by their usual
-    names. Ids are text or integers and are kept as they are, blanks around them too; those of CSV and TSV are text.
+    Columns are those named, else those of the earlier log it is `like`, else recognised.
+    Ids are text or integers and kept as they are, blanks too; those of CSV and TSV are text.
     Without a time column, file order (by path, then row) is the order.
-    A bad row is an error that says where it is; `on_bad_row="skip"` leaves such rows out and counts them.
+    A bad row is an error with its line; `on_bad_row="skip"` leaves such rows out and counts them.
     """
     if on_bad_row not in ("error", "skip"):
         raise SpecError(f"`on_bad_row` is error or skip, got {on_bad_row!r}")
     if isinstance(source, Log):
         return source
-    store = Store()
+    database = Database()
     try:
-        with room_to_work():
+        with enough_room():
             return _read(
-                store, source, Staging(store, Wanted(user, item, time, event, like), skip=on_bad_row == "skip")
+                database, source, Staging(database, Wanted(user, item, time, event, like), skip=on_bad_row == "skip")
             )
     except BaseException:
-        store.close()
+        database.close()
         raise
 
 
-def _read(store: Store, source: Any, staging: Staging) -> Log:
+def _read(database: Database, source: Any, staging: Staging) -> Log:
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         files = open_files(path)
@@ -118,8 +122,10 @@ def _read(store: Store, source: Any, staging: Staging) -> Log:
     shown = names[0] if len(names) == 1 else f"{len(names)} files"
     if not staging.begun:
         raise LogError(f"{shown}: the log is empty; it needs a first line that names the columns, and interactions")
-    store.run('CREATE VIEW log AS SELECT rowid AS "row", "user", item, "time", event FROM staged WHERE bad = 0')
-    log = Log(store, staging, names, path)
+    database.run(
+        'CREATE VIEW log AS SELECT rowid AS "row", "user", item, "time", rest, event FROM staged WHERE bad = 0'
+    )
+    log = Log(database, staging, names, path)
     if log.rows == 0:
         bad = sum(log.bad_rows.values())
         why = f"all {bad} rows were bad and skipped" if bad else "there is no interaction after the column names"

@@ -1,23 +1,34 @@
-"""Preparing: filter a log, put it in order, number its items, split it, and write the sequences."""
+"""Preparing: filter a log, put it in order, number its items, split it, and write the sequences.
+
+The rules are here, in `splits.py` and in `arrays.py`. An engine runs the steps that read all rows.
+"""
 
 import dataclasses
 import datetime
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow
 
 from abaca.data import arrays, splits
-from abaca.data.filters import Dropped, keep_events_and_times, keep_frequent
+from abaca.data.database import enough_room
+from abaca.data.duckdb_engine import DuckDBEngine
+from abaca.data.engine import Engine, Ints
 from abaca.data.folder import check_apart, new_folder, write_manifest
-from abaca.data.itemtable import stage_items, write_catalogue, write_users
+from abaca.data.itemtable import read_items, write_catalogue, write_users
 from abaca.data.log import Log
+from abaca.data.reading.values import parse_time
 from abaca.data.sequences import Sequences
-from abaca.data.store import room_to_work
 from abaca.errors import LogError, SpecError
 from abaca.types import whole_number
+
+ENGINES: dict[str, Callable[[Log], Engine]] = {"duckdb": DuckDBEngine}
+"""What can prepare a log, by name; `engine.py` says what each of them gives."""
 
 Progress = Callable[[str], None]
 
@@ -27,10 +38,10 @@ class PrepareOptions:
     """How a log becomes sequences."""
 
     min_user: int = 5
-    """Drop users with fewer interactions; 5 is the paper's. Together with `min_item`, until nothing changes."""
+    """Drop users with fewer interactions; with `min_item`, until nothing changes."""
 
     min_item: int = 1
-    """Drop items with fewer interactions; 1 keeps all, as the paper does for most of its data sets."""
+    """Drop items with fewer interactions; 1 keeps all, as the paper mostly does."""
 
     drop_consecutive: bool = False
     """Of a user's consecutive interactions with the same item keep the first only."""
@@ -45,20 +56,20 @@ class PrepareOptions:
     """Keep interactions whose event column has one of these values."""
 
     time_precision: Literal["exact", "single"] = "exact"
-    """Order by the times as they are, or, as RecBole and so the paper do, by what single precision holds of them:
-    seconds since 1970 then count in steps of 64 or 128; within a step interactions stand as they do in the file."""
+    """Order by exact times, or by times in single precision, as RecBole and so the paper do.
+    Seconds since 1970 then have steps of 64 or 128; within a step the order is that of the file."""
 
     split: Literal["leave-one-out", "time"] = "leave-one-out"
     """Hold out the last two interactions of each user, or what happens after two moments."""
 
     valid_from: float | str | None = None
-    """Split by time: when validation begins: a number, an ISO date, or a share of the interactions; None is '80%'."""
+    """Split by time: when validation begins, as a number, ISO date or share; None is '80%'."""
 
     test_from: float | str | None = None
     """Split by time: when test begins; None is '90%'."""
 
     target: splits.TargetChoice = "last"
-    """Split by time: which interactions of a user after a cut are targets: the last, the first or all."""
+    """Split by time: which interactions of a user after a cut are targets."""
 
     def __post_init__(self) -> None:
         for name in ("min_user", "min_item"):
@@ -106,36 +117,72 @@ def prepare(
     items: Any = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    engine: str = "duckdb",
 ) -> Sequences:
     """Write the sequences of a log into a folder, all of it or nothing, and open them.
 
     `items` is an item table (a file or a table in memory) whose columns go into the catalogue.
-    A prepared folder is replaced only with `overwrite=True`; any other folder with files in it never is.
+    Only a prepared folder is ever replaced, and only with `overwrite=True`.
     """
-    options, tell = options or PrepareOptions(), progress or _silent
-    if options.split == "time" and not log.has_time:
-        raise SpecError("a split by time needs times, and the log has none; pass `time=COLUMN`, or leave one out")
-    try:
-        check_apart(Path(path), log.path)
-        with room_to_work(), new_folder(Path(path), overwrite) as folder:
-            dropped = _filter(log, options, tell)
-            columns, repeated = stage_items(log.store, items, log.columns.item) if items is not None else ([], 0)
-            dropped.update({"rows of the item table after the first of their id": repeated} if repeated else {})
-            _write(log, folder, options, columns, dropped, tell)
-    finally:
-        log.store.drop("kept", "user_codes", "item_codes", "item_table")
+    options, tell = options or PrepareOptions(), progress or (lambda step: None)
+    if engine not in ENGINES:
+        raise SpecError(f"`engine` {engine!r} is not known; it is {' or '.join(ENGINES)}")
+    _check_columns(log, options)
+    check_apart(Path(path), log.path)
+    with enough_room(), new_folder(Path(path), overwrite) as folder:
+        tell(f"filtering {log.rows:,} interactions")
+        steps = ENGINES[engine](log)
+        _write(log, steps, folder, options, items, tell)
+        steps.close()
     return Sequences.open(path)
 
 
-def _filter(log: Log, options: PrepareOptions, tell: Progress) -> Dropped:
-    tell(f"filtering {log.rows:,} interactions")
-    single = options.time_precision == "single"
-    if single and not log.has_time:
+def _check_columns(log: Log, options: PrepareOptions) -> None:
+    """Refuse options that need a column which the log does not have."""
+    if options.events is not None and log.without_event is not None:
+        raise SpecError(f"`events` needs event types, and {log.without_event} has no such column, as other files have")
+    if options.events is not None and not log.has_event:
+        raise SpecError("`events` needs a column that says what an interaction is; pass `event=COLUMN`")
+    if log.has_time:
+        return
+    if options.split == "time":
+        raise SpecError("a split by time needs times, and the log has none; pass `time=COLUMN`, or leave one out")
+    if options.time_precision == "single":
         raise SpecError("`time_precision` needs times, and the log has none; pass `time=COLUMN`")
-    dropped = keep_events_and_times(log, options.events, options.since, options.until, single=single)
-    frequent = keep_frequent(log.store, options.min_user, options.min_item, drop_consecutive=options.drop_consecutive)
-    dropped.update(frequent)
-    if not log.store.value("SELECT count(*) FROM kept"):
+    if (options.since, options.until) != (None, None):
+        raise SpecError("`since` and `until` need times, and the log has none; pass `time=COLUMN`")
+
+
+def _filter(log: Log, engine: Engine, options: PrepareOptions) -> Counter[str]:
+    """Apply the filters; returns how many interactions each of them dropped.
+
+    The filters by count run until none of them changes anything.
+    """
+    bounds = [
+        None if given is None else parse_time(given, f"`{name}`", engine.latest(), dates=log.dates)
+        for name, given in (("since", options.since), ("until", options.until))
+    ]
+    dropped = Counter[str]()
+    other = engine.keep(options.events, *bounds, single=options.time_precision == "single")
+    if options.events is not None:
+        dropped["events"] = other
+    if bounds != [None, None]:
+        dropped["time range"] = log.rows - other - engine.count()
+    filters: dict[str, Callable[[], None]] = {}
+    if options.drop_consecutive:
+        filters["consecutive duplicates"] = engine.drop_consecutive
+    if options.min_user > 1:
+        filters["min-user"] = partial(engine.drop_rare, "user", options.min_user)
+    if options.min_item > 1:
+        filters["min-item"] = partial(engine.drop_rare, "item", options.min_item)
+    before, left = -1, engine.count()
+    while left != before:
+        before = left
+        for name, drop in filters.items():
+            drop()
+            left, had = engine.count(), left
+            dropped[name] += had - left
+    if not left:
         shares = ", ".join(f"{filter} dropped {count:,}" for filter, count in dropped.items() if count)
         raise LogError(
             f"nothing is left of {log.rows:,} interactions: {shares}; "
@@ -144,24 +191,25 @@ def _filter(log: Log, options: PrepareOptions, tell: Progress) -> Dropped:
     return dropped
 
 
-def _write(
-    log: Log, folder: Path, options: PrepareOptions, columns: list[str], dropped: Dropped, tell: Progress
-) -> None:
-    store = log.store
-    split, offsets = _split(log, options)
+def _write(log: Log, engine: Engine, folder: Path, options: PrepareOptions, items: Any, tell: Progress) -> None:
+    dropped = _filter(log, engine, options)
+    ids = pyarrow.Table.from_batches(engine.ids("item")).column("id").combine_chunks()
+    table = None if items is None else read_items(items, log.columns.item, ids)
+    if table is not None and table.repeated:
+        dropped["rows of the item table after the first of their id"] = table.repeated
+    split, offsets = _split(log, engine, options)
     tell(f"ordering {offsets[-1]:,} interactions of {len(offsets) - 1:,} users")
-    arrays.write_ordered(store, folder, int(offsets[-1]), timed=log.has_time)
-    codes = store.value("SELECT count(*) FROM item_codes")
-    everywhere, training = arrays.training_counts(folder, offsets, split.train_end, codes)
+    arrays.write_ordered(engine.ordered(), folder, int(offsets[-1]), timed=log.has_time)
+    everywhere, training = arrays.training_counts(folder, offsets, split.train_end, len(ids))
     order = arrays.item_order(everywhere, training)
     size = len(order) if options.split == "leave-one-out" else int(np.count_nonzero(training))
-    arrays.renumber(folder, order, codes)
+    arrays.renumber(folder, order, len(ids))
     tell("writing the catalogue and checksums")
     parts = {"offsets": offsets, "train_end": split.train_end, "valid": split.valid, "test": split.test}
     for part, array in parts.items():
-        arrays.save(folder / f"{part}.npy", array)
-    write_catalogue(store, folder / "catalogue.parquet", order, columns)
-    write_users(store, folder / "users.parquet")
+        np.save(folder / f"{part}.npy", np.ascontiguousarray(array), allow_pickle=False)
+    write_catalogue(folder / "catalogue.parquet", ids, order, table)
+    write_users(folder / "users.parquet", engine.ids("user"))
     facts = {
         "options": dataclasses.asdict(options),
         "source": _source(log),
@@ -172,19 +220,18 @@ def _write(
     write_manifest(folder, facts)
 
 
-def _split(log: Log, options: PrepareOptions) -> tuple[splits.Split, arrays.Ints]:
+def _split(log: Log, engine: Engine, options: PrepareOptions) -> tuple[splits.Split, Ints]:
     cuts = None
     if options.split == "time":
-        first, second = options.valid_from, options.test_from
-        cuts = splits.find_cuts(log, "80%" if first is None else first, "90%" if second is None else second)
-    lengths, before_valid, before_test = arrays.user_counts(log.store, cuts)
+        cuts = splits.find_cuts(engine, options.valid_from, options.test_from, dates=log.dates)
+    lengths, before_valid, before_test = engine.lengths(cuts)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     if cuts is None:
         return splits.leave_one_out(offsets), offsets
     return splits.by_time(offsets, before_valid, before_test, cuts, options.target), offsets
 
 
-def _counts(log: Log, folder: Path, split: splits.Split, offsets: arrays.Ints, size: int) -> dict[str, Any]:
+def _counts(log: Log, folder: Path, split: splits.Split, offsets: Ints, size: int) -> dict[str, Any]:
     items = np.load(folder / "items.npy", mmap_mode="r")
     lengths = split.train_end - offsets[:-1]
     return {
@@ -210,7 +257,3 @@ def _source(log: Log) -> dict[str, Any]:
         "on_bad_row": log.on_bad_row,
         "order": "time, then file order" if log.has_time else "file order",
     }
-
-
-def _silent(step: str) -> None:
-    """Tell nobody."""

@@ -1,6 +1,5 @@
-"""Sequences: what training and evaluation read, as flat memory-mapped arrays in a prepared folder."""
+"""Sequences: the flat memory-mapped arrays of a prepared folder, for training and evaluation."""
 
-import hashlib
 import json
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +10,9 @@ import numpy.typing as npt
 import pyarrow.parquet
 
 from abaca.data.catalogue import Catalogue
+from abaca.durable import checksum
 from abaca.errors import SequencesError
-from abaca.histories import Histories, stretches
+from abaca.histories import Histories, Ints, stretches
 
 __all__ = ["Catalogue", "Sequences", "Targets"]
 
@@ -26,14 +26,14 @@ Array = npt.NDArray[Any]
 
 
 class Targets(NamedTuple):
-    """What evaluation asks for: target t is `items[positions[t]]`, its history the user's items before it."""
+    """Target t is `items[positions[t]]`, its history the user's items before it."""
 
     users: npt.NDArray[np.int64]  # (T,)
     positions: npt.NDArray[np.int64]  # (T,) index into items
 
 
 class Sequences:
-    """A prepared folder: every user's items in time order, where training ends, and the targets of the split."""
+    """A prepared folder: every user's items in time order, and the split."""
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path = path
@@ -103,7 +103,7 @@ class Sequences:
 
     @property
     def training_targets(self) -> int:
-        """How many training targets an epoch has: every training interaction but the first of each user."""
+        """Training targets of an epoch: every training interaction but the first of each user."""
         return int(np.maximum(self.train_end - self.offsets[:-1] - 1, 0).sum())
 
     @property
@@ -115,14 +115,14 @@ class Sequences:
         """The user's items before a position, oldest first, cold ones included."""
         return self._plain_items[self.offsets[user] : position]
 
-    def histories(self, users: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> Histories:
+    def histories(self, users: Ints, positions: Ints) -> Histories:
         """What came before each position, with times where the log has them; `now` is the time at the position."""
         now = None if self.times is None else np.asarray(self.times[positions])
         return stretches(self._plain_items, self.offsets[users], positions, self.times, now)
 
-    def training(self, user: int) -> npt.NDArray[np.int32]:
-        """The items that training may see of a user, oldest first."""
-        return self.items[self.offsets[user] : self.train_end[user]]
+    def training(self) -> Histories:
+        """What training may see of every user, with times where the log has them."""
+        return stretches(self._plain_items, self.offsets[:-1], self.train_end, self.times)
 
     def __repr__(self) -> str:
         return f"Sequences({str(self.path)!r}, {self.users} users, {len(self.items)} interactions)"
@@ -190,9 +190,3 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if wrong:
         raise SequencesError(f"{file} lacks {', '.join(wrong)}; prepare the log again")
     return manifest
-
-
-def checksum(file: Path) -> str:
-    """SHA-256 of a file, read in pieces."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

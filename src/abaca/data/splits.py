@@ -1,18 +1,16 @@
-"""Splits: where training ends for each user, and which interactions are the targets of validation and test."""
+"""Splits: where training ends for each user, and the targets of validation and test."""
 
 import datetime
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from abaca.data.log import Log
+from abaca.data.engine import Engine, Ints
 from abaca.data.reading.values import parse_time, unix_scale
 from abaca.errors import SpecError
 
 TargetChoice = Literal["last", "first", "all"]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ def leave_one_out(offsets: Ints) -> Split:
 def by_time(
     offsets: Ints, before_valid: Ints, before_test: Ints, cuts: tuple[float, float], target: TargetChoice
 ) -> Split:
-    """Training before the first cut; targets between the cuts for validation, after the second for test.
+    """Training before the first cut, validation targets until the second, test targets after it.
 
     `before_valid` and `before_test` count each user's interactions before the cuts.
     """
@@ -67,11 +65,16 @@ def by_time(
     return Split(rule, valid_start, valid, test, cuts, candidates - len(valid) - len(test))
 
 
-def find_cuts(log: Log, valid_from: str | float, test_from: str | float) -> tuple[float, float]:
-    """The two moments of a split by time: as given, or the time below which a share like '80%' of `kept` lies."""
-    first = _cut(log, valid_from, "`valid_from`")
-    second = _cut(log, test_from, "`test_from`")
-    earliest, latest = log.store.row('SELECT min("time"), max("time") FROM kept')
+def find_cuts(
+    engine: Engine, valid_from: str | float | None, test_from: str | float | None, *, dates: bool
+) -> tuple[float, float]:
+    """The two cuts of a split by time: as given, or where a share of the interactions is reached.
+
+    Without a moment, validation begins at '80%' and test at '90%'.
+    """
+    first = _cut(engine, "80%" if valid_from is None else valid_from, "`valid_from`", dates=dates)
+    second = _cut(engine, "90%" if test_from is None else test_from, "`test_from`", dates=dates)
+    earliest, latest = engine.span()
     span = f"the log goes from {moment(earliest)} to {moment(latest)}"
     if first >= second:
         raise SpecError(
@@ -106,19 +109,18 @@ def moment(time: float) -> str:
 
 
 def as_date(time: float) -> str | None:
-    """The ISO date of a time that is plausibly counted since 1970, in seconds or parts of them; else None."""
+    """The ISO date of a time that plausibly counts since 1970; else None."""
     scale = unix_scale(time)
     if scale is None:
         return None
     return datetime.datetime.fromtimestamp(time / scale, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _cut(log: Log, value: str | float, option: str) -> float:
+def _cut(engine: Engine, value: str | float, option: str, *, dates: bool) -> float:
     part = share(value)
     if part is None:
-        return parse_time(log.store, value, option, dates=log.dates)
-    place = int(part * log.store.value("SELECT count(*) FROM kept"))
-    return float(log.store.value('SELECT "time" FROM kept ORDER BY "time" LIMIT 1 OFFSET $1', [place]))
+        return parse_time(value, option, engine.latest(), dates=dates)
+    return engine.time_at(int(part * engine.count()))
 
 
 def _targets(begin: Ints, end: Ints, target: TargetChoice) -> Ints:

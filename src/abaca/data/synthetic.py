@@ -1,16 +1,15 @@
-"""Synthetic logs with a known rule, so that the right answer, and the best possible score, can be stated.
+"""Synthetic logs with a known rule, so that the right answer is known.
 
-* `copy-after-repeat`: new items until one is repeated; from then on copies, each item of the history equally likely.
+* `copy-after-repeat`: new items until one is repeated; then any of the history, equally likely.
 * `never-copy`: an item like the latest (of its cluster) that is not in the history.
-* `copy-twice`: an opening of nine places holds three items twice and three once, shuffled; from then on copies of those
-  seen twice in it, each equally likely.
-* `mixed`: like a shop: popular items, tastes, repeats the more likely the more there were; has no exact answer.
+* `copy-twice`: nine places hold three items twice and three once, shuffled; then any item that they
+  hold twice, equally likely.
+* `mixed`: like a shop: popular items, tastes, more repeats after repeats; it has no exact answer.
 
 New items are drawn at random for each user, so that no model can know them by heart.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -27,7 +26,7 @@ EXPLORED = (4, 8)
 """copy-after-repeat: the fewest and most new items before the first repeat."""
 
 CLUSTER, STAY = 20, 16
-"""never-copy: items of a cluster, and how many of them a user takes before moving to another cluster."""
+"""never-copy: items of a cluster, and how many of them a user takes before the next one."""
 
 TWICE, ONCE = 3, 3
 """copy-twice: how many items the opening holds twice, and how many once."""
@@ -40,7 +39,7 @@ BEGIN = 1_600_000_000
 
 
 def synthetic_log(rule: Rule, users: int, items: int, length: int, seed: int) -> pyarrow.Table:
-    """A log (user, item, time), all integers; every user has `length` interactions, under `mixed` on average."""
+    """A log (user, item, time) of integers; `length` interactions a user, in `mixed` on average."""
     return pyarrow.concat_tables(_tables(rule, users, items, length, seed))
 
 
@@ -52,24 +51,6 @@ def write_synthetic(path: str | Path, rule: Rule, users: int, items: int, length
         writer.write_table(first)
         for table in tables:
             writer.write_table(table)
-
-
-def oracle(rule: Rule, history: Sequence[int], items: int) -> dict[int, float]:
-    """The exact probability of every item that can come next."""
-    if rule not in _ORACLES:
-        raise ValueError(f"the rule {rule!r} has no exact answer; those that have are {', '.join(_ORACLES)}")
-    return _ORACLES[rule](list(history), items)
-
-
-def best_possible(rule: Rule, histories: Sequence[Sequence[int]], items: int, cutoff: int = 10) -> dict[str, float]:
-    """What the best ranker can expect on these histories: HR and NDCG at a cutoff, with one target each."""
-    discounts = 1 / np.log2(np.arange(2, cutoff + 2))
-    hits = gains = 0.0
-    for history in histories:
-        best = sorted(oracle(rule, history, items).values(), reverse=True)[:cutoff]
-        hits += sum(best)
-        gains += float(np.dot(best, discounts[: len(best)]))
-    return {"hr": hits / len(histories), "ndcg": gains / len(histories)}
 
 
 def _tables(rule: Rule, users: int, items: int, length: int, seed: int) -> Iterator[pyarrow.Table]:
@@ -104,34 +85,11 @@ def _copy_after_repeat(rng: np.random.Generator, users: int, items: int, length:
     return np.take_along_axis(fresh, chosen, axis=1), np.full(users, length)
 
 
-def _copy_after_repeat_next(history: list[int], items: int) -> dict[int, float]:
-    least, most = EXPLORED
-    distinct = set(history)
-    if len(distinct) < len(history):
-        return {item: 1 / len(distinct) for item in distinct}
-    seen = len(history)
-    repeats = 0.0 if seen < least else 1 / (most - seen + 1)
-    following = {item: repeats / seen for item in distinct if repeats}
-    if repeats < 1:
-        following |= {item: (1 - repeats) / (items - seen) for item in range(items) if item not in distinct}
-    return following
-
-
 def _never_copy(rng: np.random.Generator, users: int, items: int, length: int) -> tuple[Ints, Ints]:
     visits = -(-length // STAY)
     clusters = _fresh(rng, users, items // CLUSTER, visits)  # (users, visits)
     inside = _fresh(rng, users * visits, CLUSTER, STAY).reshape(users, visits, STAY)
     return (clusters[:, :, None] * CLUSTER + inside).reshape(users, -1)[:, :length], np.full(users, length)
-
-
-def _never_copy_next(history: list[int], items: int) -> dict[int, float]:
-    if len(history) % STAY == 0:
-        visited = {item // CLUSTER for item in history}
-        possible = [item for item in range(items // CLUSTER * CLUSTER) if item // CLUSTER not in visited]
-    else:
-        start = history[-1] // CLUSTER * CLUSTER
-        possible = [item for item in range(start, start + CLUSTER) if item not in history]
-    return {item: 1 / len(possible) for item in possible}
 
 
 def _copy_twice(rng: np.random.Generator, users: int, items: int, length: int) -> tuple[Ints, Ints]:
@@ -140,30 +98,6 @@ def _copy_twice(rng: np.random.Generator, users: int, items: int, length: int) -
     copied = rng.integers(0, TWICE, (users, length))
     chosen = np.concatenate([rng.permuted(places, axis=1), copied], axis=1)[:, :length]
     return np.take_along_axis(fresh, chosen, axis=1), np.full(users, length)
-
-
-def _copy_twice_next(history: list[int], items: int) -> dict[int, float]:
-    opening = history[: 2 * TWICE + ONCE]
-    once = [item for item in set(opening) if opening.count(item) == 1]
-    twice = set(opening) - set(once)
-    left = 2 * TWICE + ONCE - len(history)
-    if left <= 0:
-        return dict.fromkeys(twice, 1 / TWICE)
-    # how many of those seen once will come again: weighed by the number of openings that begin like this one
-    ways = {
-        again: math.comb(len(once), again)
-        * math.perm(TWICE, len(twice) + again)
-        * math.perm(ONCE, len(once) - again)
-        * 2**again
-        for again in range(len(once) + 1)
-    }
-    expected = sum(again * count for again, count in ways.items()) / sum(ways.values())
-    following = {item: expected / len(once) / left for item in once if expected}
-    rest = 1 - sum(following.values())
-    if rest > 1e-12:
-        seen = set(history)
-        following |= {item: rest / (items - len(seen)) for item in range(items) if item not in seen}
-    return following
 
 
 def _mixed(rng: np.random.Generator, users: int, items: int, length: int) -> tuple[Ints, Ints]:
@@ -199,9 +133,4 @@ _MAKERS: dict[str, Callable[[np.random.Generator, int, int, int], tuple[Ints, In
     "never-copy": _never_copy,
     "copy-twice": _copy_twice,
     "mixed": _mixed,
-}
-_ORACLES: dict[str, Callable[[list[int], int], dict[int, float]]] = {
-    "copy-after-repeat": _copy_after_repeat_next,
-    "never-copy": _never_copy_next,
-    "copy-twice": _copy_twice_next,
 }

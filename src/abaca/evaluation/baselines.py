@@ -29,13 +29,6 @@ class Shortlist(NamedTuple):
     scores: Floats  # (P,)
 
 
-class TrainingRows(NamedTuple):
-    """The interactions that training may see, users one after another."""
-
-    items: Ints  # (N,)
-    ends: Ints  # (N,) where the rows of the same user end
-
-
 class PopularityOrder:
     """The catalogue by the number of training interactions, most first."""
 
@@ -48,15 +41,6 @@ class PopularityOrder:
         self.at_least = catalogue - np.searchsorted(ascending, self.counts)  # (V,) items as popular, itself included
 
 
-def training_rows(sequences: Sequences) -> TrainingRows:
-    """Gather `items[offsets[u]:train_end[u]]` of every user."""
-    starts = np.asarray(sequences.offsets[:-1], dtype=np.int64)
-    lengths = np.asarray(sequences.train_end, dtype=np.int64) - starts
-    ends = np.cumsum(lengths)
-    index = np.arange(lengths.sum()) + np.repeat(starts - (ends - lengths), lengths)
-    return TrainingRows(np.asarray(sequences.items[index], dtype=np.int64), np.repeat(ends, lengths))
-
-
 class Baseline(ABC):
     """A ranker that puts a shortlist before the popular items."""
 
@@ -66,7 +50,7 @@ class Baseline(ABC):
 
     def fit(self, sequences: Sequences) -> Self:
         """Learn from the training rows."""
-        rows = training_rows(sequences)
+        rows = sequences.training()
         self.popularity = PopularityOrder(rows.items, sequences.catalogue.size)
         self._learn(rows)
         return self
@@ -89,7 +73,7 @@ class Baseline(ABC):
             whole.items[rows], whole.logits[rows] = torch.from_numpy(best), torch.from_numpy(scores).float()
         return whole._replace(partitions=torch.full_like(whole.partitions, RULE))
 
-    def _learn(self, rows: TrainingRows) -> None:
+    def _learn(self, rows: Histories) -> None:
         """Learn what else the shortlist needs; most need nothing."""
         return
 
@@ -225,7 +209,7 @@ class SequentialRules(Baseline):
         self.rules = rules
         self.weights = [1.0] if decay is None else [DECAYS[decay](d, window) for d in range(1, window + 1)]
 
-    def _learn(self, rows: TrainingRows) -> None:
+    def _learn(self, rows: Histories) -> None:
         """Keep the strongest rules of each item as starts (V + 1,), followers and strengths, strongest first."""
         catalogue = self.catalogue
         blocks = [self._strongest(*block) for block in self._pair_blocks(rows)]
@@ -234,17 +218,17 @@ class SequentialRules(Baseline):
         self.followers = followers.astype(np.int32)
         self.strengths = strengths
 
-    def _pair_blocks(self, rows: TrainingRows) -> Iterator[tuple[Ints, Floats]]:
+    def _pair_blocks(self, rows: Histories) -> Iterator[tuple[Ints, Floats]]:
         """Give every pair as the key source × V + follower with its weight, some source items at a time."""
         catalogue = self.catalogue
-        by_source = np.argsort(rows.items, kind="stable")
+        by_source, ends = np.argsort(rows.items, kind="stable"), np.repeat(rows.offsets[1:], rows.lengths)
         pairs = np.concatenate([[0], np.cumsum(self.popularity.counts)])  # (V + 1,) where an item's rows begin
         full = np.arange(0, len(rows.items), max(1, _PAIRS // len(self.weights)))
         edges = np.unique(np.concatenate([[0], np.searchsorted(pairs, full), [catalogue]]))
         for low, high in zip(pairs[edges[:-1]], pairs[edges[1:]], strict=True):
             places, keys, weights = by_source[low:high], [], []
             for distance, weight in enumerate(self.weights, start=1):
-                places = places[places + distance < rows.ends[places]]
+                places = places[places + distance < ends[places]]
                 keys.append(rows.items[places] * catalogue + rows.items[places + distance])
                 weights.append(np.full(len(places), weight))
             yield np.concatenate(keys), np.concatenate(weights)

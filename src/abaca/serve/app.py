@@ -24,7 +24,6 @@ from abaca.serve import schemas
 from abaca.serve.batching import Batcher
 from abaca.serve.events import Event, Store
 from abaca.serve.guards import BodyLimit, Deadline, RequestLog, TokenAuth
-from abaca.serve.item_search import item_of
 from abaca.serve.metrics import CONTENT_TYPE, Metrics
 from abaca.serve.problems import NO_STORE, add_errors
 from abaca.serve.service import Loaded, Service
@@ -95,7 +94,7 @@ class Api:
     def items(self, find: Annotated[schemas.FindItems, Query()]) -> Response:
         """Find items by id or by words of their title."""
         search = self._model(find.model).search
-        looked_up = (item_of(search.catalogue, id) for id in find.id)
+        looked_up = (_known(search.catalogue, id) for id in find.id)
         found = [item for item in looked_up if item is not None] if find.id else search.find(find.q, find.n)
         return JSONResponse({"items": [_item(search.catalogue, item) for item in found]})
 
@@ -171,7 +170,7 @@ class Api:
         store, _ = self._storing()
         catalogue = model.search.catalogue
         ids = await asyncio.to_thread(store.history, user, schemas.MOST_IDS)
-        items = ((id, item_of(catalogue, id)) for id in ids)
+        items = ((id, _known(catalogue, id)) for id in ids)
         return [{"id": id, "title": id} if item is None else _item(catalogue, item) for id, item in items]
 
     async def forget_user(self, user: UserInPath) -> Response:
@@ -279,6 +278,12 @@ def _add_routes(app: FastAPI, api: Api) -> None:
 def _refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {code: {"model": schemas.Problem, "content": content} for code in codes}
+
+
+def _known(catalogue: Catalogue, id: str) -> int | None:
+    """The item of an id that the model knows."""
+    item = catalogue.index(id)
+    return item if item is not None and item < catalogue.size else None
 
 
 def _item(catalogue: Catalogue, item: int) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Search for items by id or title, while a person types."""
 
-import re
 from bisect import bisect_left
 from itertools import accumulate
 
@@ -13,7 +12,6 @@ MOST_READ = 100_000
 """Limit of the items with the longest word that are read for the other words; it bounds the time of a query."""
 
 _END = "\n"
-INTEGER = re.compile("-?[0-9]{1,19}")
 
 
 class ItemSearch:
@@ -30,8 +28,8 @@ class ItemSearch:
         words = query.casefold().split()
         if not words:
             return list(range(min(n, self.catalogue.size)))
-        same = item_of(self.catalogue, query.strip())
-        exact = [] if same is None else [same]
+        same = self.catalogue.index(query.strip())
+        exact = [same] if same is not None and same < self.catalogue.size else []
         matches = sorted(self._matches(words), key=lambda item: self._fit(item, words))
         return list(dict.fromkeys([*exact, *matches]))[:n]
 
@@ -58,11 +56,3 @@ class ItemSearch:
         if name.startswith(f" {whole}"):
             return 0 if name.startswith(f" {whole} ") else 1
         return 2 if all(f" {word}" in name for word in words) else 3
-
-
-def item_of(catalogue: Catalogue, text: str) -> int | None:
-    """The known item whose id is the text, or the integer that the text spells."""
-    item = catalogue.index(text)
-    if item is None and INTEGER.fullmatch(text):
-        item = catalogue.index(int(text))
-    return item if item is not None and item < catalogue.size else None

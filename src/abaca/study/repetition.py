@@ -12,9 +12,9 @@ from statistics import NormalDist
 import numpy as np
 import pyarrow
 
-from abaca.data.log import Log
+from abaca.data.database import Database
+from abaca.data.log import ORDER, Log
 from abaca.data.sequences import Sequences
-from abaca.data.store import Store
 from abaca.evaluation.metrics import LEVEL, Estimate
 
 SHORTEST, LONGEST = 3, 49
@@ -53,18 +53,18 @@ class Repetition:
 def repetition(source: Log | Sequences) -> Repetition:
     """The counts of a log, or of prepared sequences after filtering."""
     if isinstance(source, Log):
-        order = 'row_number() OVER (PARTITION BY "user" ORDER BY "time", "row")'
-        source.store.replace("firsts", f'SELECT "user", item, {order} AS n FROM log QUALIFY n <= {LONGEST}')
+        order = f'row_number() OVER (PARTITION BY "user" ORDER BY {ORDER})'
+        source.database.replace("firsts", f'SELECT "user", item, {order} AS n FROM log QUALIFY n <= {LONGEST}')
         try:
-            return _tallied(source.store)
+            return _tallied(source.database)
         finally:
-            source.store.drop("firsts")
-    store = Store()
+            source.database.drop("firsts")
+    database = Database()
     try:
-        with store.registered("firsts", _firsts(source)):
-            return _tallied(store)
+        with database.registered("firsts", _firsts(source)):
+            return _tallied(database)
     finally:
-        store.close()
+        database.close()
 
 
 def wilson(hits: int, count: int, level: float = LEVEL) -> Estimate:
@@ -88,10 +88,10 @@ def _firsts(sequences: Sequences) -> pyarrow.Table:
     return pyarrow.table({"user": users[first], "item": np.asarray(sequences.items)[first], "n": places[first]})
 
 
-def _tallied(store: Store) -> Repetition:
+def _tallied(database: Database) -> Repetition:
     again = 'row_number() OVER (PARTITION BY "user", item ORDER BY n) > 1'
     before = 'OVER (PARTITION BY "user" ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)'
-    rows = store.rows(
+    rows = database.rows(
         f'WITH marked AS (SELECT "user", n, {again} AS again FROM firsts), '
         f"flagged AS (SELECT n, again, coalesce(bool_or(again) {before}, false) AS had FROM marked) "
         f"SELECT had, n, count(*), sum(again::INTEGER) FROM flagged WHERE n >= {SHORTEST} GROUP BY had, n ORDER BY n"

@@ -5,6 +5,7 @@ from html import escape
 from itertools import product
 from pathlib import Path
 
+from abaca.durable import write_text
 from abaca.study.cases import MEANING, Case, Pick
 from abaca.study.datasets import Census, dataset_table
 from abaca.study.draw import Figure, style_of
@@ -14,7 +15,6 @@ from abaca.study.runs import METRICS
 from abaca.study.state import StudyState
 from abaca.study.table import WRITERS, Table, to_html
 from abaca.study.tables import BASELINES, all_tables, mean_value, rows_of
-from abaca.training.checkpoint import write_text
 
 TABLES = {
     "without-repeats": "Data sets without repeats",

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
+from abaca.durable import locked
 from abaca.study.environment import environment
 
 Entry = dict[str, Any]
@@ -58,7 +57,7 @@ class Results:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            with FileLock(self.lock):
+            with locked(self.lock):
                 os.write(handle, _healed(handle) + line)
                 os.fsync(handle)
         finally:

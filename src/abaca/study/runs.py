@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 
 from abaca.data.log import read_log
 from abaca.data.prepare import prepare
 from abaca.data.sequences import Sequences, is_prepared
 from abaca.data.synthetic import synthetic_log
+from abaca.durable import locked, whole_file
 from abaca.errors import SequencesError, SpecError
 from abaca.evaluation.baselines import BASELINES
 from abaca.evaluation.evaluate import Evaluation, evaluate
@@ -82,7 +82,7 @@ class Workspace:
         """The prepared data set; prepared again if its log or options have changed."""
         place = self.path / "sequences" / f"{data.name}-{digest(_source(data))}"
         place.parent.mkdir(exist_ok=True)
-        with FileLock(f"{place}.lock"):
+        with locked(Path(f"{place}.lock")):
             if not is_prepared(place):
                 source = _log_of(data)
                 with read_log(source, **data.columns) as log:
@@ -97,7 +97,7 @@ class Workspace:
         """The evaluation of the run's model on the test targets, and its seconds."""
         file = self.path / "ranks" / f"{run.folder}.npz"
         file.parent.mkdir(exist_ok=True)
-        with FileLock(f"{file}.lock"):
+        with locked(Path(f"{file}.lock")):
             if not file.exists():
                 recommender = self.train(run, sequences, callback)
                 began = time.perf_counter()
@@ -176,11 +176,9 @@ _ARRAYS = ("users", "positions", "items", "rank", "repeat", "top", "top_repeat",
 
 
 def _save(file: Path, result: Evaluation, seconds: float) -> None:
-    part = file.with_name(f".{file.name}")
     arrays = {name: getattr(result, name) for name in _ARRAYS}
-    with part.open("wb") as stream:
+    with whole_file(file) as part, part.open("wb") as stream:
         np.savez_compressed(stream, seconds=seconds, cutoffs=result.cutoffs, **arrays)
-    part.replace(file)
 
 
 def _load(file: Path, name: str, sequences: Sequences) -> tuple[Evaluation, float]:

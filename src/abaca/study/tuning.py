@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from abaca.data.sequences import Sequences
+from abaca.durable import locked, write_text
 from abaca.errors import SpecError, TrainingError
 from abaca.recommender import Recommender
 from abaca.study.extra import needs
 from abaca.study.plan import PREPARE, Options, Study
 from abaca.study.runs import METRICS, check_validation, digest
 from abaca.study.toml import TomlTable, read_toml
-from abaca.training.checkpoint import write_text
 from abaca.training.trainer import Callback
 from abaca.types import Record
 
@@ -103,7 +101,7 @@ class Tuning:
         self.ends = (self.states.COMPLETE, self.states.PRUNED)
         name = digest([search.encoder, search.output, search.fixed, search.space, sequences.fingerprint])
         epochs = search.recommender({key: _first(values) for key, values in search.space.items()}).training.epochs
-        with FileLock(folder / "trials.lock"):
+        with locked(folder / "trials.lock"):
             self.study = self.optuna.create_study(
                 storage=f"sqlite:///{folder / TRIALS}",
                 study_name=name,
@@ -146,15 +144,15 @@ class Tuning:
         lines = [f"# The best of {found.trials} trials on validation {METRIC.upper()}: {found.value:.4f}."]
         options = {"encoder": self.search.encoder, "output": self.search.output, **found.options}
         lines += [f"{name} = {json.dumps(value)}" for name, value in options.items()]
-        with FileLock(self.folder / "trials.lock"):
+        with locked(self.folder / "trials.lock"):
             write_text(self.folder / BEST, "\n".join(lines) + "\n")
         return found
 
     def _trial(self, trial: Any, callback: Callback) -> float:
-        with FileLock(self._lock_of(trial)):
+        with locked(self._lock_of(trial)):
             chosen = {name: _suggest(trial, name, values) for name, values in self.search.space.items()}
             folder = self.folder / "runs" / digest([self.study.study_name, self.search.options(chosen)])
-            with FileLock(f"{folder}.lock"):  # another searcher may try the same
+            with locked(Path(f"{folder}.lock")):  # another searcher may try the same
                 known = Path(f"{folder}.figure")
                 if not known.exists():
                     try:
@@ -184,13 +182,11 @@ class Tuning:
     def _requeue(self) -> None:
         """Queue the trials of killed processes again; their training resumes."""
         for trial in self.study.get_trials(deepcopy=False, states=(self.states.RUNNING,)):
-            try:
-                with FileLock(self._lock_of(trial), timeout=0):
+            with locked(self._lock_of(trial), wait=False) as alone:
+                if alone:
                     self.study.tell(trial.number, state=self.states.FAIL)
-                    if trial.params:
-                        self.study.enqueue_trial(trial.params)
-            except Timeout:
-                continue
+                if alone and trial.params:
+                    self.study.enqueue_trial(trial.params)
 
     def _lock_of(self, trial: Any) -> Path:
         """The lock of a running trial; several searches may share the folder."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from abaca.data.sequences import Sequences
+from abaca.durable import locked
 from abaca.errors import SpecError, TrainingError
 from abaca.evaluation import metrics
 from abaca.evaluation.evaluate import Evaluation
@@ -105,20 +105,19 @@ class Work:
         """Do a task unless it is done; False if another process has locked it."""
         lock = self.workspace.path / "locks" / f"{task.kind}-{task.id}.lock"
         lock.parent.mkdir(exist_ok=True)
-        try:
-            with FileLock(lock, timeout=0):
-                self.results.refresh()
-                if self.results.get(task.kind, task.id) is not None:
-                    return True
-                report(Message("began", task.words))
-                began = time.perf_counter()
-                values = task.do(Progress(task.words, report))
-                self.results.append(task.kind, task.id, **values)
-                details = f"{_details(values)}{time.perf_counter() - began:.1f} s; at least {left} tasks pending"
-                report(Message("done", task.words, 1.0, details))
+        with locked(lock, wait=False) as alone:
+            if not alone:
+                return False
+            self.results.refresh()
+            if self.results.get(task.kind, task.id) is not None:
                 return True
-        except Timeout:
-            return False
+            report(Message("began", task.words))
+            began = time.perf_counter()
+            values = task.do(Progress(task.words, report))
+            self.results.append(task.kind, task.id, **values)
+            details = f"{_details(values)}{time.perf_counter() - began:.1f} s; at least {left} tasks pending"
+            report(Message("done", task.words, 1.0, details))
+            return True
 
     def _baselines(self, data: DataSet) -> Iterator[Task]:
         for name in self.study.baselines:

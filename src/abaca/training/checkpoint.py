@@ -12,10 +12,8 @@ While training runs, `run.safetensors` (the state) and `training.jsonl` (a line 
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from abaca.data.catalogue import Catalogue
+from abaca.durable import LOCK, checksum, file_facts, locked, put_in_place, whole_file, write_text
 from abaca.errors import ModelError, SpecError
 from abaca.nn.build import make_model
 from abaca.nn.model import Model
@@ -38,51 +37,22 @@ KIND = "abaca model"
 MODEL = "model.json"
 RECORD = "training.jsonl"
 STATE = "run.safetensors"
-LOCK = ".lock"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a whole file or nothing."""
-    with _part_of(path) as part:
-        part.write_text(text, encoding="utf-8")
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write a whole safetensors file or nothing."""
-    with _part_of(path) as part:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, metadata)
+    with whole_file(path, ModelError) as part:
+        try:
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, metadata)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
 
 
 def copy_file(path: Path, to: Path) -> None:
     """Copy a whole file or nothing; one that is there already stays."""
     if not to.exists():
-        with _part_of(to) as part:
+        with whole_file(to, ModelError) as part:
             shutil.copyfile(path, part)
-
-
-@contextlib.contextmanager
-def _part_of(path: Path) -> Iterator[Path]:
-    """A file to write that takes its place when it is whole; else it goes, and what was there stays."""
-    part = path.with_name(path.name + ".part")
-    try:
-        yield part
-        put_in_place(part, path)
-    except (OSError, SafetensorError) as error:
-        part.unlink(missing_ok=True)
-        raise ModelError(f"{path} cannot be written ({error}); make room, or give another folder") from error
-
-
-def put_in_place(part: Path, path: Path) -> None:
-    """Give a complete file its name; after a crash there is either this one or what was there before."""
-    for target in (part, None, path.parent):
-        if target is None:
-            os.replace(part, path)
-            continue
-        handle = os.open(target, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def held(folder: Path) -> str | None:
@@ -93,8 +63,8 @@ def held(folder: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def claimed(folder: Path, *, keep: bool) -> Iterator[None]:
-    """Hold a model directory for one run; with `keep`, what an earlier one left there is not to be touched."""
+def locked_run(folder: Path, *, keep: bool) -> Iterator[None]:
+    """Lock a model directory for one run; with `keep`, a folder that holds an earlier run is refused."""
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"{folder} is a file; give the name of a folder")
     if keep and (found := held(folder)):
@@ -113,20 +83,10 @@ def claimed(folder: Path, *, keep: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """The operating system's lock, which goes with the process however it ends."""
-    path = folder / LOCK
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            alone = os.fstat(file.fileno()).st_nlink > 0  # else its last holder has just deleted it
-        except BlockingIOError:
-            alone = False
+    with locked(folder / LOCK, wait=False) as alone:
         if not alone:
             raise ModelError(f"{folder} is being written by another process; wait for it, or give another folder")
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
+        yield
 
 
 def save_state(folder: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
@@ -149,7 +109,7 @@ def load_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def write_record(folder: Path, records: list[Record]) -> None:
     """The run's epochs, a line each."""
-    write_text(folder / RECORD, "".join(json.dumps(record) + "\n" for record in records))
+    write_text(folder / RECORD, "".join(json.dumps(record) + "\n" for record in records), ModelError)
 
 
 def append_record(folder: Path, record: Record) -> None:
@@ -196,22 +156,22 @@ def save_model(folder: Path, saved: Saved) -> None:
     before = _files_before(folder)
     catalogue = json.dumps(saved.catalogue.known().to_json(), ensure_ascii=False)
     catalogue_name = f"catalogue-{_digest(catalogue.encode())[:12]}.json"
-    write_text(folder / catalogue_name, catalogue)
+    write_text(folder / catalogue_name, catalogue, ModelError)
     part = folder / "weights.new.safetensors"
     write_tensors(part, {name: tensor.detach() for name, tensor in saved.model.state_dict().items()})
-    weights_name = f"weights-{_file_digest(part)[:12]}.safetensors"
-    os.replace(part, folder / weights_name)
-    files = {name: _facts(folder / name) for name in (catalogue_name, weights_name)}
+    weights_name = f"weights-{checksum(part)[:12]}.safetensors"
+    put_in_place(part, folder / weights_name)
+    files = {name: file_facts(folder / name) for name in (catalogue_name, weights_name)}
     document = {
         "kind": KIND, "format": FORMAT, "encoder": saved.encoder, "encoder_options": saved.encoder_options,
         "output": saved.output, "catalogue": saved.catalogue.size, "training": saved.training, "files": files,
     }  # fmt: skip
     if saved.index is not None and saved.index.weights == weights_name:
         copy_file(saved.index.path, folder / saved.index.path.name)
-        files[saved.index.path.name] = _facts(saved.index.path)
+        files[saved.index.path.name] = file_facts(saved.index.path)
         document["index"] = saved.index.document()
     document["sha256"] = _document_digest(document)
-    write_text(folder / MODEL, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    write_text(folder / MODEL, json.dumps(document, indent=1, ensure_ascii=False) + "\n", ModelError)
     for old in before - files.keys():
         (folder / old).unlink(missing_ok=True)
 
@@ -283,12 +243,12 @@ def _set_index(folder: Path, weights: str, draft: Path | None, kind: str, effort
         del document["files"][name]
     document.pop("index", None)
     if draft is not None:
-        name = f"index-{_file_digest(draft)[:12]}.faiss"
+        name = f"index-{checksum(draft)[:12]}.faiss"
         put_in_place(draft, folder / name)
-        document["files"][name] = _facts(folder / name)
+        document["files"][name] = file_facts(folder / name)
         document["index"] = {"kind": kind, "effort": effort, "weights": weights, "facts": facts}
     document["sha256"] = _document_digest(document)
-    write_text(folder / MODEL, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    write_text(folder / MODEL, json.dumps(document, indent=1, ensure_ascii=False) + "\n", ModelError)
     for name in old:
         if name not in document["files"]:
             (folder / name).unlink(missing_ok=True)
@@ -350,18 +310,9 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _facts_or_none(path: Path) -> dict[str, Any] | None:
     """None for a file that has just gone, because the model is being replaced."""
     try:
-        return _facts(path)
+        return file_facts(path)
     except OSError:
         return None
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "sha256": _file_digest(path)}

@@ -1,6 +1,5 @@
 """Downloads over real HTTP: going on, verifying, and servers that do not help."""
 
-import fcntl
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 
 from abaca.data.public import download as module
 from abaca.data.public.download import Expected, download
+from abaca.durable import locked
 from abaca.errors import FetchError
 from data.public.web import Site, served
 
@@ -195,10 +195,8 @@ def test_only_http_is_spoken(tmp_path: Path, address: str) -> None:
 
 
 def test_a_second_process_is_sent_away(site: Site, tmp_path: Path) -> None:
-    with (tmp_path / "log.csv.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(FetchError, match="by another process"):
-            get(site, tmp_path)
+    with locked(tmp_path / "log.csv.lock"), pytest.raises(FetchError, match="by another process"):
+        get(site, tmp_path)
     assert get(site, tmp_path).read_bytes() == BODY
 
 

@@ -20,7 +20,7 @@ from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.public import download
 from abaca.data.public.fetch import fetch
 from abaca.data.public.sources import Recipe, find_recipe
-from abaca.data.temporary import locked
+from abaca.durable import LOCK, locked
 from abaca.errors import FetchError
 from data.public.web import Site, served
 from data.samples import histories
@@ -251,7 +251,7 @@ def test_what_a_kill_left_is_taken_away(site: Site, tmp_path: Path) -> None:
     left.mkdir(parents=True)
     (left / "raw").write_bytes(b"x")
     with ThreadPoolExecutor(1) as another:
-        with locked(left.parent) as alone:  # as a fetch that is at work holds it
+        with locked(left.parent / LOCK) as alone:  # as a fetch that is at work holds it
             assert alone
             waiting = another.submit(fetch, movielens(site), tmp_path)
             with pytest.raises(TimeoutError):

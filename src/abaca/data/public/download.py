@@ -1,41 +1,37 @@
-"""Downloading one file over HTTP: it goes on where it stopped, is verified, and appears only when it is whole.
+"""Downloading one file over HTTP: resumable, verified, and in its place only when it is whole.
 
-The bytes that came are in `FILE.part`, and `FILE.part.json` says of what: the address, the server's name for this
-version of the file (ETag or date) and its size. Only with such a name can the rest of the same version be asked for.
+`FILE.part` holds the bytes received so far. `FILE.part.json` holds the address, the size and
+the server's name for its version (ETag or date), without which a download cannot resume.
 """
 
-import fcntl
-import hashlib
 import http.client
 import json
-import os
 import re
 import shutil
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
+from abaca.durable import checksum, locked, put_in_place
 from abaca.errors import FetchError
 
 Progress = Callable[[int, int | None], None]
-"""Is told how many bytes there are, of how many if the server says so."""
+"""Called with the bytes received so far, and with their total where the server states it."""
 
 TIMEOUT_SECONDS = 60.0
 ATTEMPTS = 5
-"""How often a broken connection is taken up again before giving up; what came is kept."""
+"""How often a broken connection is tried; the bytes received are kept."""
 
 PAUSE_SECONDS = 1.0
-"""Before the second attempt; each later pause is twice as long."""
+"""The pause before the second attempt; each later one is twice as long."""
 
 CHUNK = 1 << 18
 BUSY = (408, 429, 500, 502, 503, 504)
-"""Answers of a server that may be well in a moment."""
+"""HTTP answers that are worth another attempt."""
 
 
 @dataclass(frozen=True)
@@ -53,50 +49,35 @@ class Version:
 
     address: str
     name: str | None
-    """The server's ETag or date; None where it gives neither, and a download cannot go on later."""
+    """The server's ETag or date; None where it gives neither, and a download cannot resume."""
     total: int | None
 
 
 class _Broken(Exception):
-    """A connection broke off; what came is kept and the rest can be asked for."""
+    """A connection broke off; the bytes received are kept and the rest can be requested."""
 
 
 def download(address: str, to: Path, expected: Expected, progress: Progress | None = None) -> None:
-    """Download a file, going on from what an earlier try left; verified, it is moved into its place."""
+    """Download a file, resuming an earlier attempt, verify it, and put it in its place."""
     if urlsplit(address).scheme not in ("http", "https"):
         raise FetchError(f"{address!r} is not an address that begins with http:// or https://")
     to.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(to):
+    with locked(to.with_name(to.name + ".lock"), wait=False) as alone:
+        if not alone:
+            raise FetchError(f"{to} is being downloaded by another process; wait for it")
         part = to.with_name(to.name + ".part")
-        _receive_all(address, part, progress or _silent)
+        _receive_all(address, part, progress or (lambda done, total: None))
         try:
             verify(part, expected)
         except FetchError:
-            _forget(part)
+            _discard(part)
             raise
-        with part.open("rb") as stream:
-            os.fsync(stream.fileno())
-        part.replace(to)
+        put_in_place(part, to)
         _state(part).unlink(missing_ok=True)
 
 
-@contextmanager
-def _alone(to: Path) -> Iterator[None]:
-    """Two processes that write one file would mix it: the second is sent away."""
-    lock = to.with_name(to.name + ".lock")
-    with lock.open("w") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise FetchError(f"{to} is being downloaded by another process; wait for it") from error
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
-
-
 def _receive_all(address: str, part: Path, progress: Progress) -> None:
-    """Ask until everything is there; a connection that breaks is taken up again."""
+    """Request the file until all of it is there."""
     for attempt in range(ATTEMPTS):
         try:
             return _receive(address, part, progress)
@@ -113,11 +94,7 @@ def verify(file: Path, expected: Expected) -> None:
     if expected.bytes is not None and size != expected.bytes:
         raise FetchError(f"{file.name} has {size:,} bytes where {expected.bytes:,} are expected{_CURE}")
     for kind, wanted in (("md5", expected.md5), ("sha256", expected.sha256)):
-        if wanted is None:
-            continue
-        with file.open("rb") as stream:
-            found = hashlib.file_digest(stream, kind).hexdigest()
-        if found != wanted:
+        if wanted is not None and (found := checksum(file, kind)) != wanted:
             raise FetchError(f"{file.name} has the {kind} {found} where {wanted} is expected{_CURE}")
 
 
@@ -125,7 +102,7 @@ _CURE = ": it is damaged, or its publisher changed it; fetch again, or take it a
 
 
 def _receive(address: str, part: Path, progress: Progress) -> None:
-    """Ask for the file, or for the rest of it, and write what comes."""
+    """Request the file, or the rest of it, and write what arrives."""
     begun = _begun(address, part)
     if begun is not None and begun.total == part.stat().st_size:
         return
@@ -135,16 +112,15 @@ def _receive(address: str, part: Path, progress: Progress) -> None:
         if version.total is not None and version.total - done > shutil.disk_usage(part.parent).free:
             raise FetchError(f"{address} has {version.total:,} bytes, and there is no room for it in {part.parent}")
         if not done:
-            _forget(part)  # first: bytes of one version must never stand beside the name of another
+            _discard(part)  # first: bytes of one version must never stand beside the name of another
         _state(part).write_text(json.dumps(asdict(version)), encoding="utf-8")
         with part.open("ab" if done else "wb") as target:
             while chunk := _read(answer):
-                target.write(chunk)
-                done += len(chunk)
+                done += target.write(chunk)
                 progress(done, version.total)
     if version.total is not None and done != version.total:
         if done > version.total:
-            _forget(part)
+            _discard(part)
         raise _Broken(f"the connection ended after {done:,} of {version.total:,} bytes")
 
 
@@ -159,7 +135,7 @@ def _ask(address: str, part: Path, begun: Version | None) -> http.client.HTTPRes
     except urllib.error.HTTPError as error:
         with error:
             if error.code == 416 and begun is not None:
-                _forget(part)
+                _discard(part)
                 raise _Broken("the file became shorter since the download began") from error
             if error.code in BUSY:
                 raise _Broken(f"the server answers {error.code} {error.reason}") from error
@@ -193,18 +169,18 @@ def _version(address: str, answer: http.client.HTTPResponse) -> Version:
 
 
 def _rest_begins(answer: http.client.HTTPResponse, part: Path, begun: Version | None, version: Version) -> int:
-    """Where the bytes of an answer belong: at the end of what came before, or at the beginning of the file."""
+    """Where the bytes of an answer belong: after those received, or at the start."""
     if answer.status != 206:
         return 0
     have = part.stat().st_size
     if version != begun or _range(answer)[0] != have:
-        _forget(part)
+        _discard(part)
         raise _Broken("the file changed since the download began")
     return have
 
 
 def _range(answer: http.client.HTTPResponse) -> tuple[int | None, int | None]:
-    """The first byte and the size of the whole file, of a part."""
+    """The first byte of a partial answer, and the size of the whole file."""
     found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", answer.headers.get("Content-Range", ""))
     if found is None:
         return None, None
@@ -212,18 +188,16 @@ def _range(answer: http.client.HTTPResponse) -> tuple[int | None, int | None]:
 
 
 def _begun(address: str, part: Path) -> Version | None:
-    """What an earlier try left, if it can go on."""
+    """The version of which an earlier attempt left bytes, if it can resume."""
     try:
-        said: dict[str, Any] = json.loads(_state(part).read_text(encoding="utf-8"))
-        begun = Version(**said)
-        size = part.stat().st_size
+        begun = Version(**json.loads(_state(part).read_text(encoding="utf-8")))
+        resumes = begun.address == address and begun.name is not None and part.stat().st_size > 0
     except (OSError, ValueError, TypeError):
         return None
-    goes_on = begun.address == address and begun.name is not None and size > 0
-    return begun if goes_on else None
+    return begun if resumes else None
 
 
-def _forget(part: Path) -> None:
+def _discard(part: Path) -> None:
     part.unlink(missing_ok=True)
     _state(part).unlink(missing_ok=True)
 
@@ -234,7 +208,3 @@ def _state(part: Path) -> Path:
 
 def _reason(error: BaseException) -> str:
     return str(getattr(error, "reason", None) or error or type(error).__name__)
-
-
-def _silent(done: int, total: int | None) -> None:
-    """Tell nobody."""

@@ -1,11 +1,9 @@
-"""Fetching a public data set: download or take what a person put there, unpack, convert to a log, say where it is from.
+"""Fetching a public data set: download it or take a local file, unpack it, convert it to a log.
 
-A fetched folder holds `log.parquet`, perhaps `items.parquet`, and `source.json`, which is written last.
+A fetched folder holds `log.parquet`, perhaps `items.parquet`, and `source.json`, written last.
 """
 
-import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ from abaca.data.public.download import Expected, Progress, download, verify
 from abaca.data.public.layouts import convert, count, write_titles
 from abaca.data.public.sources import Origin, Recipe
 from abaca.data.public.unpack import unpack
-from abaca.data.temporary import locked
+from abaca.durable import LOCK, checksum, locked, put_in_place
 from abaca.errors import FetchError
 
 DOWNLOADS = "downloads"
@@ -34,7 +32,7 @@ class Fetched:
     recipe: Recipe
     folder: Path
     facts: dict[str, Any]
-    """What `source.json` says: where it is from, its checksum, counts, licence, the paper's filters."""
+    """The content of `source.json`: address, checksum, counts, licence, the paper's filters."""
 
     @property
     def log(self) -> Path:
@@ -49,7 +47,7 @@ class Fetched:
 
     @property
     def surprises(self) -> dict[str, tuple[int, int]]:
-        """Counts that are not what they should be: (found, expected)."""
+        """Counts that differ from the known ones: (found, expected)."""
         found: dict[str, int] = self.facts["counts"]
         due = self.recipe.counts.items()
         return {name: (found[name], count) for name, count in due if found.get(name, count) != count}
@@ -71,9 +69,9 @@ def fetch(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Fetched:
-    """Make a data set's folder below `to`; one that is complete is given as it is.
+    """Make a data set's folder below `to`; a complete one is returned as it is.
 
-    `address` replaces the recipe's, say by a mirror's. `verified=False` takes a file whose size or checksum differs.
+    `address` replaces the recipe's. `verified=False` accepts a file of another size or checksum.
     """
     origin = recipe.origin(place)
     folder = to / (recipe.name if place == "publisher" else f"{recipe.name}-{place}")
@@ -83,7 +81,7 @@ def fetch(
     file = _obtain(recipe, origin, folder / DOWNLOADS, address, expected, progress)
     facts = {
         "name": recipe.name, "from": place, "address": _address_of(file), "file": file.name,
-        "bytes": file.stat().st_size, "sha256": _sha256(file), "page": recipe.page, "licence": recipe.licence,
+        "bytes": file.stat().st_size, "sha256": checksum(file), "page": recipe.page, "licence": recipe.licence,
         "cite": recipe.cite, "filters": {"min_user": recipe.min_user, "min_item": recipe.min_item},
     }  # fmt: skip
     _convert(file, origin, folder, facts)
@@ -93,7 +91,7 @@ def fetch(
 def _obtain(
     recipe: Recipe, origin: Origin, downloads: Path, address: str | None, expected: Expected, progress: Progress | None
 ) -> Path:
-    """The publisher's file: one that is there already, or the download."""
+    """The publisher's file: one that is there, or the download."""
     downloads.mkdir(parents=True, exist_ok=True)
     there = [downloads / name for name in origin.layouts if (downloads / name).is_file()]
     if there and None not in (address, _address_of(there[0])) and address != _address_of(there[0]):
@@ -121,7 +119,7 @@ def _obtain(
 
 
 def _sidecar(file: Path) -> Path:
-    """Beside a downloaded file, where it came from."""
+    """The file that holds the address of a downloaded one."""
     return file.with_name(f"{file.name}.address")
 
 
@@ -132,7 +130,7 @@ def _address_of(file: Path) -> str | None:
 
 @contextmanager
 def _naming(file: Path) -> Iterator[None]:
-    """What is wrong with a file that is there is told with the cure."""
+    """Add to an error which file to delete."""
     try:
         yield
     except FetchError as error:
@@ -145,12 +143,12 @@ def _or_recbole(recipe: Recipe, origin: Origin) -> str:
 
 
 def _convert(file: Path, origin: Origin, folder: Path, facts: dict[str, Any]) -> None:
-    """Unpack and convert in a folder of its own; what is complete takes its place, `source.json` last."""
+    """Unpack and convert in a draft folder; put the files in their place, `source.json` last."""
     wanted = [origin.log or (file.name,), *([(origin.titles,)] if origin.titles else [])]
-    with locked(folder, wait=True) as alone, tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as made:
+    with locked(folder / LOCK), tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as made:
         draft = Path(made)
         for left in folder.glob(".draft-*"):
-            if alone and left != draft:  # a process that was killed left it
+            if left != draft:  # a process that was killed left it
                 shutil.rmtree(left, ignore_errors=True)
         raw = draft / "raw"
         raw.mkdir()
@@ -164,18 +162,7 @@ def _convert(file: Path, origin: Origin, folder: Path, facts: dict[str, Any]) ->
         (folder / SOURCE).unlink(missing_ok=True)
         for name in ("items.parquet", "log.parquet", SOURCE):
             if (draft / name).exists():
-                _sync(draft / name)
-                (draft / name).replace(folder / name)
-
-
-def _sync(file: Path) -> None:
-    with file.open("rb") as stream:
-        os.fsync(stream.fileno())
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+                put_in_place(draft / name, folder / name)
 
 
 def _read_facts(file: Path) -> dict[str, Any]:

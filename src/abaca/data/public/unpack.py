@@ -1,6 +1,6 @@
-"""Unpacking a downloaded file: only the members that are wanted, into one folder, and never more than a limit.
+"""Unpacking a downloaded file: only the wanted members, into one folder, up to a limit.
 
-An archive is somebody else's: one with a path that leaves the folder, or with a link, is refused whole.
+An archive with a path that leaves the folder, or with a link, is refused whole.
 """
 
 import gzip
@@ -9,10 +9,10 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO, Protocol
+from typing import IO
 
 from abaca.errors import FetchError
 
@@ -23,14 +23,8 @@ CHUNK = 1 << 20
 BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, gzip.BadGzipFile, RuntimeError)
 
 
-class Readable(Protocol):
-    """What gives bytes."""
-
-    def read(self, size: int, /) -> bytes: ...
-
-
 def unpack(packed: Path, wanted: Sequence[Sequence[str]], to: Path, limit: int = LIMIT) -> list[Path]:
-    """Write each wanted file into a folder and give their paths; a wanted file is named by the patterns it may match.
+    """Write each wanted file into a folder; returns their paths. Patterns name a wanted file.
 
     A file that is not packed is given as it is.
     """
@@ -40,9 +34,7 @@ def unpack(packed: Path, wanted: Sequence[Sequence[str]], to: Path, limit: int =
         if ".tar" in packed.suffixes or packed.suffix == ".tgz":
             return _untar(packed, wanted, to, limit)
         if packed.suffix == ".gz":
-            with gzip.open(packed) as source:
-                _copy(source, to / packed.stem, limit, packed.name)
-            return [to / packed.stem]
+            return [_copy(gzip.open(packed), to / packed.stem, limit, packed.name)]
     except BROKEN as error:
         raise FetchError(
             f"{packed} cannot be unpacked ({error}): it is damaged or cut short; delete it and fetch again"
@@ -58,7 +50,7 @@ def _unzip(packed: Path, wanted: Sequence[Sequence[str]], to: Path, limit: int) 
             _check(packed, member.filename, plain=kind in (0, stat.S_IFREG, stat.S_IFDIR))
         names = [member.filename for member in members if not member.is_dir()]
         chosen = _choose(packed, names, wanted)
-        return [_copy_member(archive.open(name), to, name, limit, packed) for name in chosen]
+        return [_copy(archive.open(name), to / _base(name), limit, packed.name) for name in chosen]
 
 
 def _untar(packed: Path, wanted: Sequence[Sequence[str]], to: Path, limit: int) -> list[Path]:
@@ -67,13 +59,8 @@ def _untar(packed: Path, wanted: Sequence[Sequence[str]], to: Path, limit: int) 
         for member in members:
             _check(packed, member.name, plain=member.isfile() or member.isdir())
         chosen = _choose(packed, [member.name for member in members if member.isfile()], wanted)
-        return [_copy_member(_opened(archive, name), to, name, limit, packed) for name in chosen]
-
-
-def _opened(archive: tarfile.TarFile, name: str) -> IO[bytes]:
-    source = archive.extractfile(name)
-    assert source is not None, "links and folders were refused"
-    return source
+        opened = [(archive.extractfile(name), _base(name)) for name in chosen]  # never None: links were refused
+        return [_copy(source, to / name, limit, packed.name) for source, name in opened if source is not None]
 
 
 def _check(packed: Path, name: str, *, plain: bool) -> None:
@@ -101,16 +88,11 @@ def _base(name: str) -> str:
     return PurePosixPath(name).name
 
 
-def _copy_member(source: IO[bytes], to: Path, name: str, limit: int, packed: Path) -> Path:
-    with source:
-        return _copy(source, to / _base(name), limit, packed.name)
-
-
-def _copy(source: Readable, to: Path, limit: int, packed: str) -> Path:
-    """Copy and count: what an archive says of its sizes is not to be trusted."""
+def _copy(source: IO[bytes] | gzip.GzipFile, to: Path, limit: int, packed: str) -> Path:
+    """Copy and count: the sizes that an archive states may be wrong."""
     done = 0
-    with to.open("xb") as target:
-        for chunk in _chunks(source):
+    with source, to.open("xb") as target:
+        while chunk := source.read(CHUNK):
             done += len(chunk)
             if done > limit:
                 raise FetchError(
@@ -118,8 +100,3 @@ def _copy(source: Readable, to: Path, limit: int, packed: str) -> Path:
                 )
             target.write(chunk)
     return to
-
-
-def _chunks(source: Readable) -> Iterator[bytes]:
-    while chunk := source.read(CHUNK):
-        yield chunk

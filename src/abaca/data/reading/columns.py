@@ -25,8 +25,8 @@ KNOWN = {
     ),
     "event": ("eventtype", "event", "actiontype", "action", "behaviortype", "behavior", "behaviourtype", "behaviour"),
 }
-"""Names that are recognised, in lower case and without signs; of several that a log has, the first here is taken:
-an id before a key before a name, a user before a customer."""
+"""Names that are recognised, in lower case and without signs. Of several in a log the first here is
+taken: an id before a key before a name, a user before a customer."""
 
 
 class Columns(NamedTuple):
@@ -46,11 +46,11 @@ class Wanted(NamedTuple):
     time: str | None = None
     event: str | None = None
     before: Columns | None = None
-    """The columns of a log that this one is to be read like: taken before any other that is recognised."""
+    """The columns of an earlier log, taken before any other that is recognised."""
 
 
 def choose(found: Sequence[str], wanted: Wanted, where: str) -> Columns:
-    """The columns to read, as asked for or recognised among those found; an error names what was found."""
+    """The columns to read: those asked for, else those recognised among the found ones."""
     user = _column("user", found, wanted, where)
     item = _column("item", found, wanted, where)
     if user is None or item is None:
@@ -69,14 +69,14 @@ def choose(found: Sequence[str], wanted: Wanted, where: str) -> Columns:
 
 
 def candidates(role: str, found: Sequence[str]) -> list[str]:
-    """The columns that are known to play a role, the one to take first."""
+    """The columns recognised for a role, the one to take first."""
     ranks = {known: rank for rank, known in enumerate(KNOWN[role])}
     known = [column for column in found if _plain(column) in ranks]
     return sorted(known, key=lambda column: ranks[_plain(column)])
 
 
 def passed_over(found: Sequence[str], wanted: Wanted, chosen: Columns) -> dict[str, list[str]]:
-    """Columns that look like a role too, where the role was recognised and not asked for."""
+    """Other columns recognised for a role, where the role was not asked for."""
     rivals = {
         role: [column for column in candidates(role, found) if column not in chosen]
         for role in Columns._fields
@@ -86,7 +86,7 @@ def passed_over(found: Sequence[str], wanted: Wanted, chosen: Columns) -> dict[s
 
 
 def check_once(column: str, found: Sequence[str], where: str) -> None:
-    """Refuse a column whose name stands there twice: nobody could say which is meant."""
+    """Refuse a column name that occurs twice."""
     if (count := list(found).count(column)) > 1:
         raise LogError(f"{where}: {count} columns are named {column!r}; rename them, so that each name is there once")
 
@@ -106,7 +106,7 @@ def _column(role: str, found: Sequence[str], wanted: Wanted, where: str) -> str 
 
 
 def recognise(role: str, found: Sequence[str], where: str) -> str | None:
-    """The column that is known to play a role, if there is one; two that look alike are an error."""
+    """The column recognised for a role, if there is one; two that look alike are an error."""
     known = candidates(role, found)
     alike = [column for column in known if _plain(column) == _plain(known[0]) and column != known[0]]
     if alike:

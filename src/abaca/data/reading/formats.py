@@ -1,4 +1,4 @@
-"""The file formats of a log: which files there are, what columns they have, and how DuckDB reads them."""
+"""The files of a log: their formats, their columns, and how DuckDB reads them."""
 
 import json
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 
+from abaca.data.database import text
 from abaca.data.reading import lines as textlines
-from abaca.data.store import text
 from abaca.errors import LogError
 
 FORMATS = {
@@ -41,10 +41,10 @@ CONTENTS = {
     b"\xff\xfe": ("UTF-16 text", "save it as UTF-8"),
     b"\xfe\xff": ("UTF-16 text", "save it as UTF-8"),
 }
-"""How files begin that are not plain text whatever their ending says, and what to do with them."""
+"""First bytes of files that are not plain text whatever their ending, and what to do."""
 
 SAMPLE = 1000
-"""What only values can tell (the keys of JSON lines, whether times are dates) is told by this many first rows."""
+"""This many first rows decide the keys of JSON lines, and whether times are dates."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class LogFile:
         return "row" if self.format == "parquet" else "line"
 
     def sql(self) -> str:
-        """A query that gives every column of the file, in the file's order, under the names `c0`, `c1`, …"""
+        """A query for all columns of the file, in the file's order, named `c0`, `c1`, …"""
         path = text(str(self.path))
         if self.format == "parquet":
             return f"SELECT * FROM read_parquet({path}, hive_partitioning = false) AS file({self._places()})"
@@ -80,7 +80,7 @@ class LogFile:
         return ", ".join(f"c{place}" for place in range(len(self.columns)))
 
     def json_sql(self, lines: str) -> str:
-        """The columns `c0`, `c1`, … of JSON lines, and `broken` where a line is not a JSON object."""
+        """The columns `c0`, `c1`, … of JSON lines, and `broken` where a line is no JSON object."""
         pointers = [text("/" + key.replace("~", "~0").replace("/", "~1")) for key in self.columns]
         fields = [f"json_extract(document, {pointer}) AS c{place}" for place, pointer in enumerate(pointers)]
         broken = "json_type(document) IS DISTINCT FROM 'OBJECT' AS broken"
@@ -93,13 +93,17 @@ class LogFile:
             return textlines.json_rows(self.path)
         return textlines.delimited_rows(self.path, self.delimiter, len(self.columns), used)
 
-    def sample(self, place: int) -> list[object]:
-        """Values of one column in the first rows of a text file, without the empty ones."""
-        sound = (row for row in self.rows([]) if row.fault is None)
-        first = [row.fields for row in islice(sound, SAMPLE)]
-        if self.format == "json":
-            return [value for fields in first if (value := _json_value(fields[0], self.columns[place])) is not None]
-        return [fields[place] for fields in first if fields[place]]
+    def sample(self, column: str) -> list[object]:
+        """Values of one column in the first JSON lines, without those that are null."""
+        found = [document.get(column) for _, document in _first_documents(self.path) if isinstance(document, dict)]
+        return [value for value in found if value is not None]
+
+    def refusal(self, error: Exception) -> LogError:
+        """The error for a file that DuckDB refuses: its first bad line, or DuckDB's message."""
+        for row in self.rows(list(range(len(self.columns)))) if self.format != "parquet" else ():
+            if row.fault is not None:
+                return LogError(f"{self.name} line {row.line}: {row.fault[1]}; fix the line")
+        return LogError(f"{self.name}: cannot be read ({str(error).splitlines()[0]}); write the file again")
 
     def locate(self, ordinal: int) -> int:
         """The line (for Parquet, the row) of the row with this ordinal, from 0."""
@@ -170,26 +174,23 @@ def _check_text(path: Path, shown: str) -> None:
 
 def _json_columns(path: Path) -> tuple[str, ...]:
     keys: dict[str, None] = {}
-    row = None
-    for row in islice(textlines.json_rows(path), SAMPLE):
-        try:
-            document = json.loads(row.fields[0])
-        except ValueError:
-            continue
-        if row.line == 1 and isinstance(document, list):
+    line = 0
+    for line, document in _first_documents(path):
+        if line == 1 and isinstance(document, list):
             raise LogError(f"{path.name}: one JSON list; write JSON lines instead, one object per line")
         keys.update(dict.fromkeys(document if isinstance(document, dict) else ()))
-    if row is not None and not keys:
+    if line and not keys:
         raise LogError(f"{path.name}: its first lines are no JSON objects; write JSON lines, one object per line")
     return tuple(keys)
 
 
-def _json_value(line: str, key: str) -> object:
-    try:
-        document = json.loads(line)
-    except ValueError:
-        return None
-    return document.get(key) if isinstance(document, dict) else None
+def _first_documents(path: Path) -> Iterator[tuple[int, object]]:
+    """The first JSON lines with their numbers, None for one that is not JSON."""
+    for row in islice(textlines.json_rows(path), SAMPLE):
+        try:
+            yield row.line, json.loads(row.fields[0])
+        except ValueError:
+            yield row.line, None
 
 
 def _json_lines_sql(path: str) -> str:

@@ -1,6 +1,6 @@
-"""Reading text files row by row with their physical line numbers: slower than DuckDB, but it knows what is wrong where.
+"""Reading text files row by row with line numbers: slower than DuckDB, but it locates faults.
 
-DuckDB reads a file that is in order; this reads the one that DuckDB refuses, and finds the line of a row.
+DuckDB reads a file without faults. This reads a file that DuckDB refuses, and finds lines.
 """
 
 import csv
@@ -24,7 +24,7 @@ SPACED_QUOTES = re.compile(r'\s+"(.*)"', re.DOTALL)
 
 
 class Row(NamedTuple):
-    """One row of a text file; `fault` is None, or the kind of bad row with what is wrong in words."""
+    """One row of a text file; `fault` is None, or the kind of fault and its description."""
 
     line: int
     fields: list[str]
@@ -37,7 +37,7 @@ def delimiter_of(line: str) -> str:
 
 
 def read_header(path: Path, delimiter: str | None) -> tuple[list[str], str, int]:
-    """The column names of a delimited file, its delimiter, and the line that names them (0: the file is empty)."""
+    """The column names of a delimited file, its delimiter, and their line (0: empty file)."""
     for number, line in enumerate(_lines(path), start=1):
         if not line.strip():
             continue
@@ -52,7 +52,7 @@ def read_header(path: Path, delimiter: str | None) -> tuple[list[str], str, int]
 
 
 def delimited_rows(path: Path, delimiter: str, width: int, used: list[int]) -> Iterator[Row]:
-    """Every row after the header; `width` fields are expected, and those at `used` must be UTF-8."""
+    """Every row after the header; it has `width` fields, and those at `used` must be UTF-8."""
     lines = _Lines(path)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     header = True
@@ -83,7 +83,7 @@ def json_rows(path: Path) -> Iterator[Row]:
 
 
 class _Lines:
-    """Physical lines that remembers those of the current row, so that after a broken quote it can go back."""
+    """Physical lines that can go back to the second line of the row after a broken quote."""
 
     def __init__(self, path: Path) -> None:
         self._source = _lines(path)

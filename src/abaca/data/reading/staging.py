@@ -1,8 +1,9 @@
-"""Staging: every row of a log goes into one DuckDB table, with a mark on the bad ones.
+"""Staging: every row of a log goes into one DuckDB table, and bad rows are marked.
 
-A text file is read by DuckDB; one that DuckDB refuses is read again by Python, which says what is wrong on which line.
+DuckDB reads text files. Python reads again a file that DuckDB refuses, and names the bad line.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from itertools import islice
 import duckdb
 import pyarrow
 
+from abaca.data.database import Database
 from abaca.data.reading.columns import Columns, Wanted, choose, passed_over
 from abaca.data.reading.formats import SAMPLE, LogFile
 from abaca.data.reading.lines import Row
@@ -21,40 +23,40 @@ from abaca.data.reading.values import (
     id_kind,
     id_kind_of,
     id_sql,
+    rest_sql,
     text_sql,
     time_kind,
     time_kind_of,
     time_sql,
 )
-from abaca.data.store import Store
 from abaca.errors import LogError
 
 BAD = {1: "not a JSON object", 2: "missing user", 3: "missing item", 4: "unreadable time"}
-"""What the column `bad` of a staged row says; 0 is a good row."""
+"""The meaning of the column `bad` of a staged row; 0 is a good row."""
 
 Places = list[int | None]
-"""Where the user, the item, the time and the event are among the columns of a part."""
+"""The places of the user, the item, the time and the event among the columns of a part."""
 
 CHUNK = 200_000
-"""Rows that Python hands to DuckDB at once."""
+"""Rows that Python passes to DuckDB at once."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Rows to stage: a query that gives columns `c0`, `c1`, …, and where they come from."""
+    """Rows to stage: a query with the columns `c0`, `c1`, …, and where they come from."""
 
     where: str
     unit: str
     columns: tuple[str, ...]
     sql: str
-    sample: Callable[[int], list[object]]
     locate: Callable[[int], int]
+    """The line, or row, of a row of the query."""
 
 
 class Staging:
-    """Collects the rows of a log, part by part, in the table `staged(user, item, time, event, bad)`."""
+    """Collects the rows of a log in the table `staged(user, item, time, rest, event, bad)`."""
 
-    def __init__(self, store: Store, wanted: Wanted, *, skip: bool) -> None:
+    def __init__(self, database: Database, wanted: Wanted, *, skip: bool) -> None:
         self.bad_rows: Counter[str] = Counter()
         self.columns: Columns
         self.passed_over: dict[str, list[str]]
@@ -62,9 +64,9 @@ class Staging:
         """A part without a column of event types, where others have one."""
         self.begun = False
         self._first = ""
-        self._ids: tuple[IdKind, IdKind]
+        self._ids: list[IdKind]
         self._times: TimeKind | None = None
-        self._store = store
+        self._database = database
         self.wanted = wanted
         self.skip = skip
 
@@ -75,36 +77,26 @@ class Staging:
 
     def add_file(self, file: LogFile) -> None:
         """Stage the rows of a file."""
-        path = self._store.without_wildcards(file.path)
-        sql = replace(file, path=path).sql()
-        part = Part(file.name, file.unit, file.columns, sql, lambda place: self._sample(sql, place), file.locate)
+        sql = replace(file, path=self._database.without_wildcards(file.path)).sql()
+        part = Part(file.name, file.unit, file.columns, sql, file.locate)
         if file.format == "parquet":
             try:
                 return self._stage(part)
             except duckdb.Error as error:
                 first = str(error).splitlines()[0]
                 raise LogError(f"{file.name}: cannot be read as Parquet ({first}); write the file again") from error
-        part = replace(part, sample=file.sample)
         if file.header_line == 1:
             try:
                 return self._stage(part)
             except (duckdb.InvalidInputException, duckdb.ConversionException, duckdb.IOException):
-                pass  # Python reads the file again and says what DuckDB stumbled over
+                pass  # Python reads the file again and finds the line that is wrong
         return self._stage_by_line(part, file)
 
     def add_table(self, table: pyarrow.Table) -> None:
         """Stage the rows of a table in memory."""
         places = [f"c{place}" for place in range(table.num_columns)]
-        sql = f"SELECT {', '.join(places)} FROM arrow_part"
-        part = Part(
-            "the table",
-            "row",
-            tuple(table.column_names),
-            sql,
-            lambda place: self._sample(sql, place),
-            lambda row: row + 1,
-        )
-        with self._store.registered("arrow_part", table.rename_columns(places)):
+        part = Part("the table", "row", tuple(table.column_names), "SELECT * FROM arrow_part", lambda row: row + 1)
+        with self._database.registered("arrow_part", table.rename_columns(places)):
             try:
                 self._stage(part)
             except duckdb.Error as error:
@@ -112,16 +104,19 @@ class Staging:
                 raise LogError(f"the table cannot be read ({first}); convert its columns to plainer types") from error
 
     def _stage_by_line(self, part: Part, file: LogFile) -> None:
-        columns = choose(file.columns, self.wanted, file.name)
+        chosen = choose(file.columns, self.wanted, file.name)
         is_json = file.format == "json"
-        used = [0] if is_json else [file.columns.index(column) for column in columns if column is not None]
+        used = [0] if is_json else [file.columns.index(column) for column in chosen if column is not None]
         sql = file.json_sql("SELECT c0 AS line FROM arrow_part") if is_json else "SELECT * FROM arrow_part"
         rows, done = self._sound(file, used), 0
         try:
-            while (chunk := _chunk(rows, used)).num_rows or not self.begun:
-                with self._store.registered("arrow_part", chunk):
+            while (chunk := [row.fields for row in islice(rows, CHUNK)]) or not self.begun:
+                columns = {
+                    f"c{place}": pyarrow.array([row[place] for row in chunk], pyarrow.string()) for place in used
+                }
+                with self._database.registered("arrow_part", pyarrow.table(columns)):
                     self._stage(replace(part, sql=sql, locate=partial(_locate_after, file, done)))
-                done += chunk.num_rows
+                done += len(chunk)
         except (OSError, EOFError) as error:
             raise LogError(f"{file.name}: cannot be read ({error}); write the file again") from error
 
@@ -138,15 +133,15 @@ class Staging:
 
     def _stage(self, part: Part) -> None:
         columns = choose(part.columns, self.wanted, part.where)
-        types = self._store.types(part.sql)
+        types = self._database.types(part.sql)
         places = [None if column is None else part.columns.index(column) for column in columns]
         if self.begun:
             self._agree(part, columns, places, types)
         else:
             self._begin(part, columns, places, types)
-        before = self._store.value("SELECT coalesce(max(rowid), -1) FROM staged")
-        self._store.run(f"INSERT INTO staged {self._select(part, places, types)}")
-        counts = self._store.rows(
+        before = self._database.value("SELECT coalesce(max(rowid), -1) FROM staged")
+        self._database.run(f"INSERT INTO staged {self._select(part, places, types)}")
+        counts = self._database.rows(
             "SELECT bad, count(*) FROM staged WHERE rowid > $1 AND bad > 0 GROUP BY bad", [before]
         )
         if counts and not self.skip:
@@ -154,30 +149,26 @@ class Staging:
         self.bad_rows.update({BAD[bad]: count for bad, count in counts})
 
     def _begin(self, part: Part, columns: Columns, places: Places, types: dict[str, str]) -> None:
-        """The first part says how ids and times are spelled."""
-        user, item, time, _ = places
-        assert user is not None
-        assert item is not None
-        user_kind = id_kind("user", types[f"c{user}"], part.where) or id_kind_of(part.sample(user))
-        item_kind = id_kind("item", types[f"c{item}"], part.where) or id_kind_of(part.sample(item))
-        self._times = self._time_kind(part, time, types)
-        self._ids, self.columns, self.begun = (user_kind, item_kind), columns, True
-        self._first = part.where
+        """The first part decides whether ids are text or integers, and times numbers or dates."""
+        self._ids = [
+            id_kind(role, types[f"c{place}"], part.where) or id_kind_of(self._sample(part, place, types))
+            for role, place in zip(("user", "item"), places, strict=False)
+        ]
+        self._times = self._time_kind(part, places[2], types)
+        self.columns, self.begun, self._first = columns, True, part.where
         self.passed_over = passed_over(part.columns, self.wanted, columns)
-        listed = ", ".join(
-            f'"{role}" {"VARCHAR" if kind == "text" else "BIGINT"}'
-            for role, kind in zip(("user", "item"), self._ids, strict=True)
-        )
-        self._store.run(f'CREATE TABLE staged ({listed}, "time" DOUBLE, event VARCHAR, bad UTINYINT)')
+        user, item = ("VARCHAR" if kind == "text" else "BIGINT" for kind in self._ids)
+        rest = '"time" DOUBLE, rest SMALLINT, event VARCHAR, bad UTINYINT'
+        self._database.run(f'CREATE TABLE staged ("user" {user}, item {item}, {rest})')
 
     def _time_kind(self, part: Part, time: int | None, types: dict[str, str]) -> TimeKind | None:
-        """How a part spells times; None where nothing tells, as in a file without rows."""
+        """Whether the times of a part are numbers or dates; None where there are none."""
         if time is None:
             return None
-        return time_kind(types[f"c{time}"], part.where) or time_kind_of(self._store, part.sample(time))
+        return time_kind(types[f"c{time}"], part.where) or time_kind_of(self._sample(part, time, types))
 
     def _agree(self, part: Part, columns: Columns, places: Places, types: dict[str, str]) -> None:
-        """Every later part must spell ids and times as the first does."""
+        """Refuse a part whose ids or times are of another kind than those before."""
         for role, place, kind in zip(("user", "item"), places, self._ids, strict=False):
             if (found := id_kind(role, types[f"c{place}"], part.where)) not in (None, kind):
                 raise LogError(
@@ -197,27 +188,30 @@ class Staging:
                 raise LogError(f"{part.where}: the times are {times}s, but {self._times}s before; make them alike")
 
     def _select(self, part: Part, places: Places, types: dict[str, str]) -> str:
-        """The query that reads ids and times out of a part and marks its bad rows."""
+        """The query that reads ids and times of a part and marks its bad rows."""
         user, item, time, event = places
         broken = "broken" if "broken" in types else "false"
-        when = "NULL" if time is None else time_sql(f"c{time}", types[f"c{time}"], self._times or "number")
+        when, rest = "NULL", "0"
+        if time is not None:
+            spelled = (f"c{time}", types[f"c{time}"], self._times or "number")
+            when, rest = time_sql(*spelled), rest_sql(*spelled)
         fields = [
             id_sql(f"c{user}", types[f"c{user}"], self._ids[0]) + ' AS "user"',
             id_sql(f"c{item}", types[f"c{item}"], self._ids[1]) + " AS item",
-            f'{when} AS "time"',
+            f'{when} AS "time", {rest} AS rest',
             ("NULL" if event is None else text_sql(f"c{event}", types[f"c{event}"])) + " AS event",
             f"{broken} AS broken",
         ]
         untimely = "false" if time is None else '"time" IS NULL'
         return (
-            'SELECT "user", item, "time", event, CASE WHEN broken THEN 1 WHEN "user" IS NULL THEN 2 '
+            'SELECT "user", item, "time", rest, event, CASE WHEN broken THEN 1 WHEN "user" IS NULL THEN 2 '
             f"WHEN item IS NULL THEN 3 WHEN {untimely} THEN 4 ELSE 0 END FROM "
             f"(SELECT {', '.join(fields)} FROM ({part.sql}))"
         )
 
     def _complaint(self, part: Part, places: Places, before: int) -> str:
-        """What is wrong with the first bad row of the part that was just staged, where, and what to do."""
-        first, row, bad = self._store.row(
+        """What is wrong with the first bad row of the latest part, where, and what to do."""
+        first, row, bad = self._database.row(
             "SELECT min(rowid), min(rowid) FILTER (bad > 0), arg_min(bad, rowid) FILTER (bad > 0) "
             "FROM staged WHERE rowid > $1",
             [before],
@@ -228,32 +222,22 @@ class Staging:
         if bad == 1:
             return f"{place}: not a JSON object; {cure}"
         column = places[bad - 2]
-        value = self._store.value(f"SELECT c{column}::VARCHAR FROM ({part.sql}) LIMIT 1 OFFSET {ordinal}")
+        value = self._database.value(f"SELECT c{column}::VARCHAR FROM ({part.sql}) LIMIT 1 OFFSET {ordinal}")
         role = ("user", "item", "time")[bad - 2]
         if value is None or value in ("", '""', "null"):
             return f"{place}: the {role} is missing; {cure}"
         if role == "time":
-            return f"{place}: time {value.strip(chr(34))!r} is not {_wanted_time(self._times)}; {cure}"
+            kinds = {None: "a number or an ISO date", "number": "a number", "date": "an ISO date"}
+            alike = ", as the other times are" if self._times else ""
+            return f"{place}: time {value.strip(chr(34))!r} is not {kinds[self._times]}{alike}; {cure}"
         wanted = "text" if self._ids[bad - 2] == "text" else "a whole number of 64 bits"
         return f"{place}: {role} {value} is not {wanted}, as the other ids are; {cure}"
 
-    def _sample(self, sql: str, place: int) -> list[object]:
-        rows = self._store.rows(f"SELECT c{place} FROM ({sql}) WHERE c{place} IS NOT NULL LIMIT {SAMPLE}")
-        return [row[0] for row in rows]
-
-
-def _chunk(rows: Iterator[Row], used: list[int]) -> pyarrow.Table:
-    chunk = [row.fields for row in islice(rows, CHUNK)]
-    return pyarrow.table(
-        {f"c{place}": pyarrow.array([fields[place] for fields in chunk], pyarrow.string()) for place in used}
-    )
+    def _sample(self, part: Part, place: int | None, types: dict[str, str]) -> list[object]:
+        """Values of one column in the first rows."""
+        rows = self._database.rows(f"SELECT c{place} FROM ({part.sql}) WHERE c{place} IS NOT NULL LIMIT {SAMPLE}")
+        return [json.loads(value) if types[f"c{place}"] == "JSON" else value for (value,) in rows]
 
 
 def _locate_after(file: LogFile, done: int, row: int) -> int:
     return file.locate(done + row)
-
-
-def _wanted_time(kind: TimeKind | None) -> str:
-    if kind is None:
-        return "a number or an ISO date"
-    return f"{'a number' if kind == 'number' else 'an ISO date'}, as the other times are"

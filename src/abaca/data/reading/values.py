@@ -1,9 +1,11 @@
 """What ids and times may look like in a log, and the SQL that reads them."""
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from abaca.data.store import Store
+import duckdb
+
 from abaca.errors import LogError
 
 IdKind = Literal["text", "integer"]
@@ -19,7 +21,7 @@ SCALES = (1, 10**3, 10**6, 10**9)
 
 
 def id_kind(role: str, type: str, where: str) -> IdKind | None:
-    """Whether a column of ids holds text or integers; None where only the values can say (JSON)."""
+    """Whether a column of ids holds text or integers; None where the values decide (JSON)."""
     if type == "JSON":
         return None
     if type in INTEGERS:
@@ -47,7 +49,7 @@ def id_sql(column: str, type: str, kind: IdKind) -> str:
 
 
 def time_kind(type: str, where: str) -> TimeKind | None:
-    """Whether a column of times holds numbers or dates; None where only the values can say (text)."""
+    """Whether a column of times holds numbers or dates; None where the values decide (text)."""
     plain = "" if _is_list(type) else type
     if plain.startswith(DATES):
         return "date"
@@ -58,10 +60,9 @@ def time_kind(type: str, where: str) -> TimeKind | None:
     raise LogError(f"{where}: the time column is {type}; times are numbers or dates, so convert it to one of them")
 
 
-def time_kind_of(store: Store, values: list[object]) -> TimeKind | None:
-    """Whether times in text are numbers or dates: as the first that is either; None where none is."""
-    for value in values:
-        number, date = store.row(f"SELECT {_number('$1')}, {_date('$1')}", [str(value)])
+def time_kind_of(values: list[object]) -> TimeKind | None:
+    """Whether times in text are numbers or dates, as the first that is either; None if none is."""
+    for number, date in _parsed(values):
         if number is not None or date is not None:
             return "number" if number is not None else "date"
     return None
@@ -79,15 +80,34 @@ def time_sql(column: str, type: str, kind: TimeKind) -> str:
     return _number(value) if kind == "number" else _date(value)
 
 
+def rest_sql(column: str, type: str, kind: TimeKind) -> str:
+    """What a time has beyond its DOUBLE, as SMALLINT; it orders times that are equal as DOUBLE.
+
+    Nanoseconds since 1970 are beyond 2⁵³, and a DOUBLE holds only every 256th of them.
+    """
+    if type == "TIMESTAMP_NS":
+        rest = f"epoch_ns({column}) - try_cast(epoch({column}) * 1e9 AS BIGINT)"
+    elif kind == "date" or type in ("FLOAT", "DOUBLE"):
+        return "0"
+    else:
+        value = column if type.startswith(NUMBERS) else f"({text_sql(column, type)} || '')"
+        double = f"try_cast({value} AS DOUBLE)"
+        exact = f"try_cast({value} AS HUGEINT) - try_cast({double} AS HUGEINT)"
+        rest = f"CASE WHEN abs({double}) >= {1 << 53} THEN {exact} END"
+    return f"coalesce(try_cast({rest} AS SMALLINT), 0)"
+
+
 def text_sql(column: str, type: str) -> str:
     """Any value as text."""
     return f"json_extract_string({column}, '$')" if type == "JSON" else f"{column}::VARCHAR"
 
 
-def parse_time(store: Store, value: str | float, option: str, *, dates: bool) -> float:
-    """A moment given as an option: a number as in the log, or an ISO date, in whatever the log counts since 1970."""
-    number, date = store.row(f"SELECT {_number('$1')}, {_date('$1')}", [str(value)])
-    latest = store.value('SELECT max("time") FROM log')
+def parse_time(value: str | float, option: str, latest: float | None, *, dates: bool) -> float:
+    """A moment given as an option: a number as in the log, or an ISO date in the unit of its times.
+
+    `latest` is the log's last time, which decides that unit: seconds, milliseconds, … since 1970.
+    """
+    ((number, date),) = _parsed([value])
     scale = 1 if dates or latest is None else unix_scale(latest)
     if number is not None:
         if scale is not None and re.fullmatch(r"(19|20)\d\d(\d{4})?", str(value).strip()):
@@ -101,8 +121,16 @@ def parse_time(store: Store, value: str | float, option: str, *, dates: bool) ->
 
 
 def unix_scale(time: float) -> int | None:
-    """What a time plausibly counts since 1970, as parts of a second: 1, 1000, …; None if it is not in 1980 to 2100."""
+    """The unit, 1, 1000, … per second, in which a time lies between 1980 and 2100; else None."""
     return next((scale for scale in SCALES if 315_532_800 <= time / scale < 4_102_444_800), None)
+
+
+def _parsed(values: Iterable[object]) -> Iterator[tuple[float | None, float | None]]:
+    """Each value as a number and as a date in seconds, None where it is none."""
+    with duckdb.connect(config={"threads": 1}) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for value in values:
+            yield from connection.execute(f"SELECT {_number('$1')}, {_date('$1')}", [str(value)]).fetchall()
 
 
 def _is_list(type: str) -> bool:
@@ -110,7 +138,7 @@ def _is_list(type: str) -> bool:
 
 
 def _number(value: str) -> str:
-    """`|| ''` keeps DuckDB from moving the cast into its CSV reader, where one bad value is an error and not NULL."""
+    """`|| ''` keeps the cast out of the CSV reader, where a bad value is an error, not NULL."""
     number = f"try_cast({value} || '' AS DOUBLE)"
     return f"CASE WHEN isfinite({number}) THEN {number} END"
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from abaca.data import histories
-from abaca.data.histories import HistorySource
+from abaca.data import queries
+from abaca.data.queries import HistorySource, Queries
 from abaca.errors import LogError
 
 LISTS: list[dict[str, Any]] = [
@@ -20,6 +20,11 @@ LISTS: list[dict[str, Any]] = [
     {"customer": "d", "bought": ["tea"]},
 ]
 EXPECTED = [("b", ["milk", "tea", "milk"]), ("a", []), ("b", ["jam"]), ("c", []), ("d", ["tea"])]
+
+
+def read(source: Queries, start: int = 0) -> list[tuple[Any, list[Any]]]:
+    """Keys and ids from a place on."""
+    return [(query.key, query.ids) for query in source.read(start)]
 
 
 def parquet(path: Path, rows: list[dict[str, Any]], group: int = 2) -> Path:
@@ -48,44 +53,48 @@ def lists(folder: Path, kind: str) -> Path:
 def test_lists_are_read_row_by_row_from_any_place_on(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(histories, "ROWS", 1)
+    monkeypatch.setattr(queries, "ROWS", 1)
     source = HistorySource(lists(tmp_path, kind)).open()
     assert (source.key, source.key_kind, source.total) == ("user", "text", 5)
     for start in range(7):
-        assert list(source.read(start)) == EXPECTED[start:]
+        assert read(source, start) == EXPECTED[start:]
+    assert {query.times for query in source.read(0)} == {None}
 
 
 def test_lists_without_users_are_known_by_their_row(tmp_path: Path) -> None:
     rows = [{"h": [3, 1]}, {"h": [2]}, {"h": [3]}]
     source = HistorySource(parquet(tmp_path / "in.parquet", rows)).open()
     assert (source.key, source.key_kind) == ("row", "integer")
-    assert list(source.read(1)) == [(1, [2]), (2, [3])]
+    assert read(source, 1) == [(1, [2]), (2, [3])]
 
 
 @pytest.mark.parametrize("numbers", [False, True])
 def test_a_log_gives_a_history_per_user_in_time_order(
     tmp_path: Path, numbers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("abaca.data.store.BATCH_ROWS", 2048)
+    monkeypatch.setattr("abaca.data.database.BATCH_ROWS", 2048)
     users = [i * 7919 % 900 for i in range(9000)]
     rows = [
         {"user": user if numbers else f"u'{user:03}", "item": f"i{place}", "time": -place // 2}
         for place, user in enumerate(users)
     ]
-    expected: dict[Any, list[str]] = {}
+    expected: dict[Any, tuple[list[str], list[float]]] = {}
     for row in sorted(rows, key=lambda row: row["time"]):  # ties keep the order of the file
-        expected.setdefault(row["user"], []).append(row["item"])
+        ids, times = expected.setdefault(row["user"], ([], []))
+        ids.append(row["item"])
+        times.append(row["time"])
     source = HistorySource(parquet(tmp_path / "log.parquet", rows, 500)).open()
     assert (source.key, source.key_kind, source.total) == ("user", "integer" if numbers else "text", 900)
     for start in (0, 1, 450, 899, 900):
-        assert list(source.read(start)) == sorted(expected.items())[start:]
+        wanted = [(user, *parts) for user, parts in sorted(expected.items())[start:]]
+        assert list(source.read(start)) == wanted
 
 
 def test_a_log_with_a_column_of_lists_is_a_log_unless_the_lists_are_named(tmp_path: Path) -> None:
     rows = [{"user": "a", "item": "milk", "tags": ["x", "y"]}, {"user": "a", "item": "tea", "tags": ["z"]}]
     path = parquet(tmp_path / "in.parquet", rows)
-    assert list(HistorySource(path).open().read(0)) == [("a", ["milk", "tea"])]
-    assert list(HistorySource(path, history="tags").open().read(0)) == [("a", ["x", "y"]), ("a", ["z"])]
+    assert list(HistorySource(path).open().read(0)) == [("a", ["milk", "tea"], None)]
+    assert read(HistorySource(path, history="tags").open()) == [("a", ["x", "y"]), ("a", ["z"])]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The store: a DuckDB database that spills to a temporary folder, so that logs larger than memory can be sorted."""
+"""A DuckDB database that spills to a temporary folder: logs may be larger than memory."""
 
 import os
 import weakref
@@ -14,7 +14,7 @@ from abaca.data.temporary import Temporary
 from abaca.errors import LogError
 
 MEMORY = "1GB"
-"""What DuckDB may hold before it writes to its temporary folder; the rest of the process is small."""
+"""The memory that DuckDB may use before it writes to its temporary folder."""
 
 THREADS = 4
 """At most this many threads: each needs its share of MEMORY."""
@@ -22,8 +22,8 @@ THREADS = 4
 BATCH_ROWS = 500_000
 
 
-class Store:
-    """One DuckDB database and the folder it spills to; both go when the store is closed or forgotten."""
+class Database:
+    """One DuckDB database and its temporary folder; `close`, or losing the object, deletes both."""
 
     def __init__(self) -> None:
         temporary = Temporary()
@@ -99,8 +99,8 @@ class Store:
 
 
 @contextmanager
-def room_to_work() -> Iterator[None]:
-    """Say where room is needed when DuckDB finds none, on the disk or in memory."""
+def enough_room() -> Iterator[None]:
+    """Say what to do when DuckDB runs out of disk or memory."""
     try:
         yield
     except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
