@@ -181,8 +181,8 @@ def _best(found: Answer, row: int) -> list[Chosen]:
     for item, logit, partition in zip(*columns, strict=True):
         if logit == -math.inf:
             break
-        name = PARTITIONS.get(partition, "rerank")
-        chosen.append(Chosen(item, _number(math.exp(logit - normaliser)), name, logit))
+        probability = None if partition == RULE else math.exp(logit - normaliser)
+        chosen.append(Chosen(item, probability, PARTITIONS.get(partition, "rerank"), logit))
     return chosen
 
 

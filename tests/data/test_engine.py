@@ -105,7 +105,7 @@ def random_log(seed: int) -> pyarrow.Table:
     "options",
     [
         {"min_user": 1},
-        {"min_user": 7, "min_item": 12, "drop_consecutive": True},
+        {"min_user": 6, "min_item": 19, "drop_consecutive": True},
         {"min_user": 3, "events": ("buy",), "since": 2**60 + 1000, "until": float(2**60 + 3900)},
         {"min_user": 3, "time_precision": "single"},
         {"min_user": 2, "split": "time", "target": "all", "valid_from": "60%"},

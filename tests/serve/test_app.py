@@ -63,8 +63,8 @@ def test_many_histories_policies_and_the_other_model(client: TestClient, shop: S
 
 
 def test_numbers_are_those_of_json(client: TestClient) -> None:
-    """3.0 is 3, and numbers have no upper bound."""
-    answer = client.post("/recommend", json={"history": [1.0, 2, 10**30], "n": 2.0}).json()["answers"][0]
+    """3.0 is 3, text finds the integer that it spells, and a number has no largest one."""
+    answer = client.post("/recommend", json={"history": [1.0, 2, 10**30, "3"], "n": 2.0}).json()["answers"][0]
     assert answer["unknown"] == [10**30]
     assert len(answer["items"]) == 2
 
