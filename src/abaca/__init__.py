@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from abaca.recommendation import Recommendation, Recommendations
     from abaca.recommender import Recommender, load
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Loaded at first use: reading a log should not wait for torch.
 _HOMES = {
