@@ -160,10 +160,10 @@ class Recommender:
         if policy is not None and rules:
             raise QueryError(f"{', '.join(rules)} belongs to the policy: give `policy` or rules, not both")
         policy = Policy(n=n, **rules) if policy is None else policy
-        users: Sequence[Id] = list(histories) if isinstance(histories, Mapping) else ()
-        asked = list(histories.values()) if isinstance(histories, Mapping) else histories
-        answers = self._advisor.recommend(asked, policy)
-        return RecommendationBatch(answers, users or range(len(answers)))
+        if isinstance(histories, Mapping):
+            return RecommendationBatch(self._advisor.recommend(list(histories.values()), policy), histories)
+        answers = self._advisor.recommend(histories, policy)
+        return RecommendationBatch(answers, range(len(answers)))
 
     def similar(self, item: Id, n: int = 10) -> list[SimilarItem]:
         """The n items nearest to an item, by the cosine of their vectors."""
@@ -214,14 +214,11 @@ class Recommender:
         """
         for kind in filter(None, (encoder, output)):
             register(kind)
-        saved = load_model(folder)
-        if exact:
-            saved = replace(saved, index=None)
-        if saved.encoder == RULE:
-            recommender = cls(baseline=saved.output, device=device)
-        else:
-            layer = output_layer(saved.output, saved.output_options)
-            recommender = cls(saved.encoder, layer, device=device)
+        found = load_model(folder)
+        saved = replace(found, index=None) if exact else found
+        layer = output_layer(saved.output, saved.output_options)
+        rule = saved.encoder == RULE
+        recommender = cls(baseline=saved.output, device=device) if rule else cls(saved.encoder, layer, device=device)
         recommender.training = TrainingOptions(**saved.training["options"])
         recommender.encoder_options = saved.encoder_options
         recommender.prepare = PrepareOptions(**saved.training["prepared"])

@@ -722,7 +722,9 @@ def test_a_simple_rule_is_saved_evaluated_and_asked_like_a_model(cli: Cli, shop:
     assert len(figures) == 2
     assert figures[0] == figures[1]
     to = tmp_path / "a.jsonl"
-    assert cli("recommend", tmp_path / "m", "--histories", shop.log, "--to", to).code == 0
+    shown = cli("recommend", tmp_path / "m", "--histories", shop.log, "--to", to)
+    assert "answers to 40 histories" in shown.out
+    assert "no known item" not in shown.out
     refused(
         cli("train", shop.log, tmp_path / "x", "--baseline", "popularity", "--output", "softmax"), "leave those out"
     )

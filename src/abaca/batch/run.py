@@ -115,7 +115,8 @@ def _report(
         counts["histories"] += table.num_rows
         counts["unknown"] += int(lengths.sum())
         counts["with_unknown"] += int((lengths > 0).sum())
-        counts["without_known"] += table["repeat_probability"].null_count
+        first = pyarrow.compute.list_flatten(pyarrow.compute.list_slice(table["reasons"], 0, 1))
+        counts["without_known"] += pyarrow.compute.match_substring(first, "popular: ").to_pylist().count(True)
         if len(examples) < 5:
             examples.update(dict.fromkeys(pyarrow.compute.list_flatten(table["unknown"])[:5].to_pylist()))
     return BatchReport(

@@ -22,7 +22,7 @@ app = typer.Typer(
 
 
 COMMANDS = {
-    "demo": "Learn from groceries when to repeat and when to explore, and show what came of it.",
+    "demo": "Learn from groceries when to repeat and when to explore, and show the result.",
     "fetch": "Fetch one of the paper's data sets and turn it into a log that `prepare` and `train` read.",
     "inspect": "Show what a person needs to know of a log before training on it.",
     "prepare": "Turn a log into sequences: filtered, in order, split; memory-mapped arrays with a manifest.",
@@ -35,7 +35,7 @@ COMMANDS = {
     "export": "Write encoder, output layer and top-n as one ONNX file, and the ids beside it as JSON.",
     "tune": "Search learning rate, dropout, batch and size for the best validation NDCG@10, with Optuna.",
     "compare": "Train and test every row of a study, and write its tables, figures and page.",
-    "bench": "Measure how fast it is here: CPU time, wall time and peak memory.",
+    "bench": "Measure the speed of this machine: CPU time, wall time and peak memory.",
 }
 """Each is a module of this room; the summary is the first line of its help."""
 
