@@ -26,7 +26,7 @@ from abaca.nn.outputs import Output
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, rule_options, sort_options
 from abaca.plugins import encoder_name, output_layer, output_name, register
 from abaca.policy import Policy
-from abaca.recommendation import Advisor, Recommendations
+from abaca.recommendation import Advisor, Now, Recommendations, Times
 from abaca.search.answer import IndexSearch
 from abaca.similar import SimilarItem, similar_items
 from abaca.training.checkpoint import RULE, Saved, load_model, locked_run, save_model
@@ -138,21 +138,38 @@ class Recommender:
             raise ModelError("refit needs an earlier fit to know how many epochs are best; call fit(log) first")
         return Run(*what, best + 1, self.output_options)
 
-    def recommend(self, history: Sequence[Id], n: int = 10, **policy: Any) -> Recommendations:
+    def recommend(
+        self,
+        history: Sequence[Id],
+        n: int = 10,
+        *,
+        times: Sequence[float] | None = None,
+        now: float | None = None,
+        **policy: Any,
+    ) -> Recommendations:
         """The next items after one history of raw ids, oldest first.
 
+        `times` says when each interaction happened and `now` is the moment of the query, both in the unit of the log.
         `repeats` is "auto" (as learned), "exclude" or "only"; `max_repeat_share` caps repeats; `exclude` and
         `candidates` are lists of ids.
         """
-        return self.recommend_many([history], n, **policy)[0]
+        one_each = None if times is None else [times], None if now is None else [now]
+        return self.recommend_many([history], n, times=one_each[0], now=one_each[1], **policy)[0]
 
     def recommend_many(
-        self, histories: Histories, n: int = 10, *, policy: Policy | Sequence[Policy] | None = None, **rules: Any
+        self,
+        histories: Histories,
+        n: int = 10,
+        *,
+        policy: Policy | Sequence[Policy] | None = None,
+        times: Times = None,
+        now: Now = None,
+        **rules: Any,
     ) -> RecommendationBatch[Recommendations]:
         """The next items after each of many histories: a list of them, or a mapping from users to histories.
 
-        The rules are those of `recommend`. Instead of `n` and rules, `policy` takes one `Policy` for all histories,
-        or a list with one for each.
+        The rules are those of `recommend`; `times` and `now` have an entry for each history. Instead of `n` and rules,
+        `policy` takes one `Policy` for all histories, or a list with one for each.
         """
         self._trained()
         assert self._advisor is not None
@@ -161,8 +178,9 @@ class Recommender:
             raise QueryError(f"{', '.join(rules)} belongs to the policy: give `policy` or rules, not both")
         policy = Policy(n=n, **rules) if policy is None else policy
         if isinstance(histories, Mapping):
-            return RecommendationBatch(self._advisor.recommend(list(histories.values()), policy), histories)
-        answers = self._advisor.recommend(histories, policy)
+            answers = self._advisor.recommend(list(histories.values()), policy, times, now)
+            return RecommendationBatch(answers, histories)
+        answers = self._advisor.recommend(histories, policy, times, now)
         return RecommendationBatch(answers, range(len(answers)))
 
     def similar(self, item: Id, n: int = 10) -> list[SimilarItem]:

@@ -77,6 +77,24 @@ def test_the_file_holds_what_recommend_says(recommender: Recommender, tmp_path: 
     assert report.unknown_in_lists == (("nope",) if "exclude" in policy else ())
 
 
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_each_row_may_have_lists_of_its_own(recommender: Recommender, tmp_path: Path, ending: str) -> None:
+    """They add to the lists of the policy; a row without a list has the policy's."""
+    rows = [
+        {"user": "a", "history": ["i1", "i2"], "exclude": ["i4"], "candidates": ["i3", "i4", "i5", "i6"]},
+        {"user": "b", "history": ["i1", "i2"], "exclude": None, "candidates": None},
+        {"user": "c", "history": ["i1", "i2"], "exclude": [], "candidates": []},
+    ]
+    if ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
+    else:
+        (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source, to = HistorySource(tmp_path / f"in.{ending}"), tmp_path / "out.parquet"
+    recommend_file(recommender, source, to, Policy(n=9, exclude=["i5"], candidates=["i3", "i4", "i5", "i7"]))
+    found = pq.read_table(to).to_pylist()
+    assert [set(row["ids"]) for row in found] == [{"i3"}, {"i3", "i4", "i7"}, set()]
+
+
 def test_json_lines_and_csv_say_the_same(recommender: Recommender, tmp_path: Path) -> None:
     write_lists(tmp_path / "in.parquet")
     expected = answers(recommender, tmp_path)

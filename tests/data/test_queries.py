@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from abaca.data import queries
-from abaca.data.queries import HistorySource, Queries
+from abaca.data.queries import HistorySource, Queries, Query
 from abaca.errors import LogError
 
 LISTS: list[dict[str, Any]] = [
@@ -86,14 +86,14 @@ def test_a_log_gives_a_history_per_user_in_time_order(
     source = HistorySource(parquet(tmp_path / "log.parquet", rows, 500)).open()
     assert (source.key, source.key_kind, source.total) == ("user", "integer" if numbers else "text", 900)
     for start in (0, 1, 450, 899, 900):
-        wanted = [(user, *parts) for user, parts in sorted(expected.items())[start:]]
+        wanted = [Query(user, *parts) for user, parts in sorted(expected.items())[start:]]
         assert list(source.read(start)) == wanted
 
 
 def test_a_log_with_a_column_of_lists_is_a_log_unless_the_lists_are_named(tmp_path: Path) -> None:
     rows = [{"user": "a", "item": "milk", "tags": ["x", "y"]}, {"user": "a", "item": "tea", "tags": ["z"]}]
     path = parquet(tmp_path / "in.parquet", rows)
-    assert list(HistorySource(path).open().read(0)) == [("a", ["milk", "tea"], None)]
+    assert list(HistorySource(path).open().read(0)) == [Query("a", ["milk", "tea"])]
     assert read(HistorySource(path, history="tags").open()) == [("a", ["x", "y"]), ("a", ["z"])]
 
 

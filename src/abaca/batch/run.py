@@ -14,7 +14,7 @@ from abaca.batch.answers import WRITERS, schema_of, table_of
 from abaca.batch.parts import Parts
 from abaca.data.catalogue import check_id
 from abaca.data.folder import check_apart
-from abaca.data.queries import HistorySource, Queries
+from abaca.data.queries import HistorySource, Queries, Query
 from abaca.errors import ModelError, QueryError
 from abaca.policy import Policy
 from abaca.recommender import Recommender
@@ -100,8 +100,22 @@ def _answered(recommender: Recommender, histories: Queries, policy: Policy, star
     schema = schema_of(recommender.saved.catalogue, histories)
     rest = histories.read(start)
     while part := list(islice(rest, PART)):
-        answers = recommender.recommend_many([history.ids for history in part], policy=policy)
+        policies = [_own(policy, query) for query in part]
+        times = [query.times for query in part if query.times is not None]
+        answers = recommender.recommend_many([query.ids for query in part], policy=policies, times=times or None)
         yield table_of(part, answers, schema)
+
+
+def _own(policy: Policy, query: Query) -> Policy:
+    """The policy with the lists of the query itself: what it excludes too, and its candidates among the policy's."""
+    if query.exclude is None and query.candidates is None:
+        return policy
+    both = query.candidates
+    if both is not None and policy.candidates is not None:
+        allowed = {str(id) for id in policy.candidates}  # ids may be spelled as text or as integers
+        both = [id for id in both if str(id) in allowed]
+    only = policy.candidates if both is None else both
+    return replace(policy, exclude=[*policy.exclude, *(query.exclude or ())], candidates=only)
 
 
 def _report(

@@ -29,6 +29,9 @@ ROWS = 8192
 LISTS = ("list", "large_list", "fixed_size_list")
 """Arrow types of lists."""
 
+OWN_LISTS = ("exclude", "candidates")
+"""Columns of lists beside the histories: the rules of each query."""
+
 MEMORY = "500MB"
 """What DuckDB may hold while a log is read: the model that answers needs its share."""
 
@@ -40,6 +43,10 @@ class Query(NamedTuple):
     ids: list[Id]
     times: list[float] | None = None
     """When each interaction happened, as in `times.npy`; None where the log has no times."""
+    exclude: list[Id] | None = None
+    """Ids that may not be recommended to this user; None where the file has no such column."""
+    candidates: list[Id] | None = None
+    """The only ids that may be; None for all."""
 
 
 class Queries(Protocol):
@@ -137,13 +144,17 @@ class ListQueries:
         for file, length in zip(self.files, self.lengths, strict=True):
             skipped = min(max(0, start - before), length)
             broken = "broken" if file.format == "json" else "false"
-            columns = [self.column] if self.user is None else [self.column, self.user]
+            own = [name for name in OWN_LISTS if name in _list_columns(file) and name != self.column]
+            columns = [self.column, *own] if self.user is None else [self.column, *own, self.user]
             fields = ", ".join([broken, *(f"c{file.columns.index(column)}" for column in columns)])
             rows = self._rows(file, f"SELECT {fields}", f"OFFSET {skipped}")
-            for place, (bad, ids, *key) in enumerate(rows, start=skipped):
+            for place, (bad, *row) in enumerate(rows, start=skipped):
                 if bad:
                     raise LogError(f"{file.name} line {file.locate(place)}: not a JSON object; fix the line")
-                yield Query(self._key(file, place, key[0]) if key else before + place, _ids(file, place, ids))
+                key = before + place if self.user is None else self._key(file, place, row.pop())
+                ids, *lists = (_ids(file, place, part) for part in row)
+                rules = dict(zip(own, lists, strict=True))
+                yield Query(key, ids or [], None, *(rules.get(name) for name in OWN_LISTS))
             before += length
 
     def _rows(self, file: LogFile, select: str, end: str = "") -> Iterator[tuple[Any, ...]]:
@@ -216,7 +227,7 @@ class HistorySource:
 
     def _list_column(self, file: LogFile) -> str | None:
         """The column of lists, None where the file is a log."""
-        found = _list_columns(file)
+        found = [name for name in _list_columns(file) if name not in OWN_LISTS]
         plain = [name for name in file.columns if name not in found]
         if not found or self.item is not None or recognise("item", plain, file.name) is not None:
             return None
@@ -239,11 +250,11 @@ def _check_column(file: LogFile, column: str) -> None:
         raise LogError(f"{file.name}: there is no column {column!r}; it has {', '.join(file.columns)}")
 
 
-def _ids(file: LogFile, place: int, ids: Any) -> list[Id]:
-    """A list as a history; no list at all is an empty one."""
+def _ids(file: LogFile, place: int, ids: Any) -> list[Id] | None:
+    """A list of ids; None where there is none."""
     ids = json.loads(ids) if isinstance(ids, str) else ids
     if ids is None:
-        return []
+        return None
     if not isinstance(ids, list) or not all(isinstance(id, str | int) and not isinstance(id, bool) for id in ids):
         shown, where = json.dumps(ids, default=str)[:60], f"{file.name} {file.unit} {file.locate(place)}"
         raise LogError(f"{where}: {shown} is not a list of ids (text or whole numbers); fix the {file.unit}")
