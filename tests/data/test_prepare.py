@@ -282,7 +282,8 @@ def test_sequences_give_histories_with_their_times(tmp_path: Path) -> None:
     assert [items.tolist() for items in found] == [items.tolist() for items in expected]
     assert found.times is not None
     assert found.times.tolist() == [5, 10, 20, 5, 6]
-    assert found.now is None
+    assert found.now is not None
+    assert found.now.tolist() == [sequences.times[position] for position in sequences.test.positions]
     training = sequences.training()
     assert training.lengths.tolist() == [2, 1, 1]
     assert training.items.tolist() == [*sequences.history(0, 2), *sequences.history(1, 5), sequences.items[7]]
