@@ -77,7 +77,7 @@ def test_a_failure_leaves_the_file_that_was_there(tmp_path: Path) -> None:
 
 
 def test_a_disk_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"missing/x cannot be written .*; make room, or give another folder"):
+    with pytest.raises(UserError, match=r"missing/x cannot be written .*; free disk space, or give another folder"):
         write_text(tmp_path / "missing" / "x", "text")
 
     def full(_: int) -> None:

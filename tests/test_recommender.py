@@ -217,9 +217,9 @@ def test_damaged_sequences_are_refused(small: Sequences, tmp_path: Path) -> None
 def test_a_model_stands_apart_from_its_data(small: Sequences, tmp_path: Path, fitted: Recommender) -> None:
     LOG.to_pandas().to_csv(tmp_path / "log.csv", index=False)
     for data, folder in ((small, small.path), (small.path, small.path / "model"), (tmp_path / "log.csv", tmp_path)):
-        with pytest.raises(SpecError, match="must stand apart from what is read"):
+        with pytest.raises(SpecError, match="must be separate from the input"):
             quick().fit(data, folder=folder)
-    with abaca.read_log(tmp_path / "log.csv") as log, pytest.raises(SpecError, match="must stand apart"):
+    with abaca.read_log(tmp_path / "log.csv") as log, pytest.raises(SpecError, match="must be separate"):
         quick().fit(log, folder=tmp_path)
     with pytest.raises(ModelError, match="is a prepared folder; give the model a folder of its own"):
         quick().fit(LOG, folder=small.path)

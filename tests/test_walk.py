@@ -52,9 +52,9 @@ def test_the_walk_is_the_one_that_the_design_lists(tmp_path: Path) -> None:
         [sys.executable, "-c", PROGRAM, str(tmp_path / "log.csv")], capture_output=True, text=True, check=True
     )
     traced = set(done.stdout.split())
-    walk = listed("## The walk of one interaction", "These set up the run")
+    walk = listed("## Path of one interaction", "The files below set up the run")
     native = {name for name in walk if name.endswith((".c", ".h"))}
-    set_up = listed("These set up the run", "A served history takes this way")
+    set_up = listed("The files below set up the run", "A history in a request to the server")
     assert traced == (walk - native) | set_up
     assert not walk & set_up
     assert len(walk) <= MOST

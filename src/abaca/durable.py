@@ -52,7 +52,7 @@ def whole_file(path: Path, error: type[UserError] = UserError) -> Iterator[Path]
         with contextlib.suppress(OSError):
             part.unlink()
         if isinstance(cause, OSError):
-            raise error(f"{path} cannot be written ({cause}); make room, or give another folder") from cause
+            raise error(f"{path} cannot be written ({cause}); free disk space, or give another folder") from cause
         raise
 
 

@@ -2,7 +2,7 @@
 
 AbacaError                 every error the library raises on purpose
 ├── BusyError              the server cannot answer now, but may soon
-└── UserError              the user's mistake: one message that says what, where and what to do
+└── UserError              the user's mistake: one message: what is wrong, where, and what to do
     ├── LogError           the interaction log (file, line, cure)
     ├── SpecError          an encoder, output layer or option that makes no sense
     ├── FetchError         a public data set that cannot be downloaded, verified or unpacked
@@ -19,13 +19,13 @@ class AbacaError(Exception):
 
 
 class BusyError(AbacaError):
-    """The server cannot answer now: too much waits, or its store is away."""
+    """The server cannot answer now: the queue is full, or its store cannot be reached."""
 
 
 class UserError(AbacaError):
-    """The user's mistake; its message says what, where and what to do.
+    """The user's mistake; its message states what is wrong, where, and what to do.
 
-    Options in it stand in backquotes as Python spells them, like `min_user=3`; the command line shows them as flags.
+    Options in it are in backquotes as Python spells them, like `min_user=3`; the command line shows them as flags.
     """
 
 
@@ -46,7 +46,7 @@ class SequencesError(UserError):
 
 
 class TrainingError(UserError):
-    """Training that cannot go on as it was set up."""
+    """Training that cannot continue with its options."""
 
 
 class ModelError(UserError):

@@ -1,6 +1,6 @@
 """Export to ONNX: encoder, output layer and top-n as one graph that runs without torch and without abaca.
 
-Beside `model.onnx` stands `model.json`: the ids by item index, the window, and what the inputs and outputs are.
+Beside `model.onnx` is `model.json`: the ids by item index, the window, and what the inputs and outputs are.
 """
 
 import copy
@@ -113,7 +113,7 @@ def export_onnx(saved: Saved, window: int, path: Path, n: int = 100) -> None:
     n = min(n, saved.catalogue.size)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as draft:
         _write_graph(saved.model, n, Path(draft) / path.name)
-        for file in sorted(Path(draft).iterdir(), reverse=True):  # weights that stand apart come first
+        for file in sorted(Path(draft).iterdir(), reverse=True):  # separate weights come first
             put_in_place(file, path.parent / file.name)
     document = {
         "kind": KIND, "format": FORMAT, "encoder": saved.encoder, "output": saved.output, "window": window,
@@ -131,7 +131,7 @@ def _check_place(ids: Path) -> None:
     except (OSError, ValueError, KeyError, TypeError):
         kind = None
     if kind != KIND:
-        raise SpecError(f"{ids}, where the ids would stand, is another file; give the ONNX file another name")
+        raise SpecError(f"{ids}, the file for the ids, is another file; give the ONNX file another name")
 
 
 def _write_graph(model: Model, n: int, path: Path) -> None:

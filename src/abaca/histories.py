@@ -1,7 +1,7 @@
 """Histories: what users did before a query. Ragged and whole, or as the rectangular windows that a model reads.
 
-Whoever ranks is asked about `Histories`. A model reads `Windows`, which hold NumPy arrays in `data/` and tensors in
-`nn/`. Times and the moment of the query are optional in both: a field that is absent is None, never a made-up number.
+Rankers take `Histories`. A model reads `Windows`, which hold NumPy arrays in `data/` and tensors in
+`nn/`. Times and the moment of the query are optional in both: an absent field is None.
 """
 
 from collections.abc import Iterator, Sequence

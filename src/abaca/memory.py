@@ -1,7 +1,8 @@
-"""Freed memory that is used again instead of going back to the system, which hands it out anew page by page.
+"""Freed memory that is reused instead of returned to the operating system.
 
-Every batch frees some dozen megabytes and asks for them again. glibc by itself gives them back in between; fetching
-them page by page takes a fifth of the time of an evaluation. A library has no business changing that: a command has.
+Every batch frees some dozen megabytes and allocates them again. By default glibc returns them to the system in between.
+Allocating them again page by page takes a fifth of the time of an evaluation. Only commands change this setting; the
+library does not.
 """
 
 import ctypes
@@ -11,10 +12,10 @@ TRIM, MMAP, ARENAS = -1, -3, -8
 """M_TRIM_THRESHOLD, M_MMAP_THRESHOLD and M_ARENA_MAX of malloc.h."""
 
 KEPT = 256 << 20
-"""Bytes that may lie idle."""
+"""Freed bytes that are kept."""
 
 LARGE = 32 << 20
-"""Bytes of an allocation that goes back as soon as it is freed."""
+"""Allocations of at least this size are returned as soon as they are freed."""
 
 
 def keep_memory() -> bool:
@@ -33,7 +34,7 @@ def share_memory() -> bool:
 
 
 def give_back() -> None:
-    """Give back what lies idle now, also what other threads left, such as the one that read an older model."""
+    """Return freed memory now, also that of other threads, such as the one that read an older model."""
     trim = _function("malloc_trim")
     if trim is not None:
         trim(ctypes.c_size_t(0))

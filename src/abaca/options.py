@@ -1,4 +1,4 @@
-"""Options of a run: how a model is trained, and how each option that is given finds the part it belongs to."""
+"""Options of a run: how a model is trained, and the assignment of each given option to its part."""
 
 import difflib
 import math
@@ -33,7 +33,7 @@ class TrainingOptions:
     warmup: int = 500
     """Steps in which the learning rate rises from 0; at most half of all."""
     batch_targets: int = 400
-    """Targets per step, about."""
+    """Approximate number of targets per step."""
     targets: int = 25
     """t: targets that one window trains at most."""
     overlap: int = 25
@@ -47,7 +47,7 @@ class TrainingOptions:
     average: float = 0.9995
     """Decay of a running average of the weights, which is then what is validated and kept; 0 for none."""
     stop_after: int = 0
-    """Epochs after which to stop although the schedule goes on; 0 for its end."""
+    """Epochs after which training stops before the end of the schedule; 0 for its end."""
     patience: int = 10
     """Epochs without a better validation figure before training stops; 0 for never."""
     metric: str = "ndcg@10"

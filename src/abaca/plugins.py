@@ -1,4 +1,4 @@
-"""Encoders and output layers of one's own. They are given as objects or registered, never imported by name."""
+"""Custom encoders and output layers. They are given as objects or registered, never imported by name."""
 
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -28,7 +28,7 @@ def register(kind: Kind) -> Kind:
 
 
 def import_path(kind: type[Any]) -> str:
-    """Where a class is defined; for people, nothing is ever imported by it."""
+    """Where a class is defined, for messages only: nothing is imported by it."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 

@@ -29,17 +29,17 @@ LIST_UNKNOWN = 20
 
 @dataclass(frozen=True)
 class Recommendation:
-    """One item, how likely it is next, and why it is here."""
+    """One item, its probability, and its reason."""
 
     id: Id
     name: str
     """Its title where the item table has one, else its id."""
     probability: float | None
-    """Of being the next item, over the whole catalogue; None for a popular item shown for want of a history."""
+    """Of being the next item, over the whole catalogue; None for a popular item without a known history."""
     repeat: bool
     """Whether it is in the history."""
     partition: str
-    """Who scored it: copy, rerank, explore; or popular where no item of the history is known."""
+    """The part that scored it: copy, rerank, explore; or popular where no item of the history is known."""
     times: int = 0
     """How often it is in the history."""
     ago: int | None = None
@@ -68,7 +68,7 @@ class Recommendations(AnswerTable):
     repeat_probability: float | None
     """Predicted probability that the next item is one of the history; None where nothing can be predicted."""
     estimated: bool = False
-    """Whether probabilities are estimates, since a search index does not look at every item."""
+    """Whether probabilities are estimates, since a search index does not score every item."""
 
     def __iter__(self) -> Any:
         return iter(self.items)
@@ -184,7 +184,7 @@ def _best(found: Answer, row: int) -> list[Chosen]:
 
 
 def _number(value: float) -> float | None:
-    """None for NaN, which stands where a ranker has no probabilities."""
+    """None for NaN, the value of a ranker without probabilities."""
     return None if math.isnan(value) else value
 
 

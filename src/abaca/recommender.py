@@ -1,4 +1,4 @@
-"""The public face: fit, recommend, evaluate, save, load."""
+"""The public interface: fit, recommend, evaluate, save, load."""
 
 import os
 import weakref
@@ -119,7 +119,7 @@ class Recommender:
         return self._adopt(saved)
 
     def _check_place(self, data: Any, where: Path | None) -> None:
-        """Refuse what could not succeed, before anything is read."""
+        """Refuse a run that would fail, before anything is read."""
         if is_prepared(data) and self._of_preparing:
             given = ", ".join(f"`{name}`" for name in self._of_preparing)
             raise SpecError(f"the data is prepared already: {given} must be given to `abaca prepare`")
@@ -149,7 +149,7 @@ class Recommender:
     ) -> Recommendations:
         """The next items after one history of raw ids, oldest first.
 
-        `times` says when each interaction happened and `now` is the moment of the query, both in the unit of the log.
+        `times` holds the time of each interaction and `now` is the moment of the query, both in the unit of the log.
         `repeats` is "auto" (as learned), "exclude" or "only"; `max_repeat_share` caps repeats; `exclude` and
         `candidates` are lists of ids.
         """
@@ -228,7 +228,7 @@ class Recommender:
     ) -> "Recommender":
         """Read a model directory; with `exact` a search index in it is not used.
 
-        `encoder` and `output` are the classes of a model with parts of one's own.
+        `encoder` and `output` are the classes of a model with custom parts.
         """
         for kind in filter(None, (encoder, output)):
             register(kind)

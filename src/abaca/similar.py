@@ -11,7 +11,7 @@ from abaca.types import Id, whole_number
 
 
 class SimilarItem(NamedTuple):
-    """An item and the cosine of its vector and the one asked for."""
+    """An item and the cosine of its vector and that of the query item."""
 
     id: Id
     name: str

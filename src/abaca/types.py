@@ -1,4 +1,4 @@
-"""Small types that several rooms share."""
+"""Small types that several components share."""
 
 import operator
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ Id = str | int
 Ids = Sequence[Id]
 
 Record = dict[str, Any]
-"""What a run writes down of an epoch."""
+"""The record of an epoch of a run."""
 
 PAD = -1
-"""Stands in an array where there is no item; never an index, never has probability."""
+"""Marks the absence of an item in an array; never an index, never has probability."""
 
 
 def whole_number(value: Any) -> int | None:

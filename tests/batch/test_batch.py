@@ -292,7 +292,7 @@ def test_two_runs_do_not_write_one_file(recommender: Recommender, tmp_path: Path
 def test_the_answers_stand_apart_from_what_is_read(recommender: Recommender, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     write_lists(tmp_path / "in" / "a.parquet")
-    with pytest.raises(SpecError, match="must stand apart"):
+    with pytest.raises(SpecError, match="must be separate"):
         recommend_file(recommender, HistorySource(tmp_path / "in"), tmp_path / "in" / "out.parquet", Policy())
 
 

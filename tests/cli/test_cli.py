@@ -341,7 +341,7 @@ def test_a_file_of_options_that_makes_no_sense_is_refused(
 
 
 def test_a_missing_file_of_options_is_refused(cli: Cli, shop: Shop, tmp_path: Path) -> None:
-    refused(cli("train", shop.log, tmp_path / "m", "--config", tmp_path / "no.toml"), "no.toml is not there")
+    refused(cli("train", shop.log, tmp_path / "m", "--config", tmp_path / "no.toml"), "no.toml does not exist")
     refused(
         cli("train", shop.log, tmp_path / "m", "--config", tmp_path), "cannot be read (Is a directory)", "TOML file"
     )
@@ -379,7 +379,7 @@ def test_a_model_is_replaced_only_when_asked(cli: Cli, shop: Shop, tmp_path: Pat
     assert weights() != before
     assert len(weights()) == 1
     (tmp_path / "m" / "run.safetensors").touch()
-    refused(cli(*again), "holds a run that was stopped; --resume goes on with it, --overwrite begins anew")
+    refused(cli(*again), "holds a run that was stopped; --resume continues it, --overwrite starts again")
 
 
 @pytest.mark.parametrize(
@@ -546,8 +546,8 @@ def test_unknown_ids_are_named(cli: Cli, shop: Shop) -> None:
         (["--repeats", "never"], "repeats must be one of auto, exclude, only, got 'never'"),
         (["-n", "0"], "n must be at least 1"),
         (["--max-repeat-share", "2"], "between 0 and 1"),
-        (["--resume", "--user", "u"], "--user, --resume goes with --histories FILE"),
-        (["--on-bad-row", "skip"], "--on-bad-row goes with --histories FILE"),
+        (["--resume", "--user", "u"], "--user, --resume needs --histories FILE"),
+        (["--on-bad-row", "skip"], "--on-bad-row needs --histories FILE"),
     ],
 )
 def test_recommend_refuses(cli: Cli, shop: Shop, options: list[str], said: str) -> None:
@@ -671,7 +671,7 @@ def test_train_warns_of_what_makes_a_model_poor_or_slow(
     timeless = tmp_path / "log.csv"
     timeless.write_text("".join(line.rsplit(",", 1)[0] + "\n" for line in shop.log.read_text().splitlines()))
     said = " ".join(cli("train", timeless, tmp_path / "a", "--output", "softmax", *QUICK).err.split())
-    assert "warning: no time column was recognised: rows are taken in file order" in said
+    assert "warning: no time column was recognised: rows are used in file order" in said
     assert re.search(r"warning: the simple rule 'personal frequency' is better .* ndcg@10 0\.\d+ against 0\.", said)
     monkeypatch.setattr("abaca.nn.ops.instructions", lambda: None)
     said = " ".join(cli("train", shop.log, tmp_path / "b", "--output", "softmax", *QUICK).err.split())

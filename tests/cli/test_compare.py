@@ -81,7 +81,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         run("compare", path, "--jobs", -1)
     with pytest.raises(SpecError, match="no results yet"):
         run("compare", path, "--only-report")
-    with pytest.raises(SpecError, match=r"shop.parquet is not there; pass .* --data FOLDER"):
+    with pytest.raises(SpecError, match=r"shop.parquet does not exist; pass .* --data FOLDER"):
         run("compare", path)
 
 

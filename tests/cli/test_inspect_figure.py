@@ -62,4 +62,4 @@ def test_an_ending_that_is_not_known_is_refused_before_any_work(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, "no-such-log.csv", option, tmp_path / "x.docx") == 2
-    assert "the ending says what is written" in capsys.readouterr().err
+    assert "the file name must end in one of" in capsys.readouterr().err

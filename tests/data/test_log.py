@@ -260,7 +260,7 @@ def test_sources_that_are_no_log(tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r"holds no log file; known endings are \.csv"):
         read_log(tmp_path)
     (tmp_path / "log.xlsx").write_bytes(b"PK")
-    with pytest.raises(LogError, match=r"log\.xlsx: cannot tell the format"):
+    with pytest.raises(LogError, match=r"log\.xlsx: the format cannot be recognised"):
         read_log(tmp_path / "log.xlsx")
     (tmp_path / "log.parquet").write_bytes(b"PAR1 and then nonsense PAR1")
     with pytest.raises(LogError, match=r"log\.parquet: cannot be read as parquet"):

@@ -17,7 +17,7 @@ def test_a_device_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert choose_device("cuda:1") == choose_device(torch.device("cuda", 1)) == torch.device("cuda", 1)
     assert choose_device("cuda") == torch.device("cuda")
-    with pytest.raises(SpecError, match="'cuda:2' is not there: torch sees 2 GPUs"):
+    with pytest.raises(SpecError, match="'cuda:2' is not available: torch sees 2 GPUs"):
         choose_device("cuda:2")
 
 

@@ -31,7 +31,7 @@ def service(shop: Shop) -> Any:
 def test_models_have_the_names_of_their_folders(service: Service, shop: Shop, tmp_path: Path) -> None:
     assert [model.name for model in service.models] == ["cpr", "softmax"]
     assert service.model() is service.model("cpr")
-    with pytest.raises(QueryError, match="there is no model 'x'; there is cpr, softmax"):
+    with pytest.raises(QueryError, match="there is no model 'x'; available: cpr, softmax"):
         service.model("x")
     shutil.copytree(shop.softmax, tmp_path / "cpr")
     twins = Service([shop.cpr, tmp_path / "cpr"])

@@ -129,5 +129,5 @@ def test_the_study_of_the_documentation_is_good(tmp_path: Path) -> None:
 
 
 def test_a_study_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="is not there"):
+    with pytest.raises(SpecError, match="does not exist"):
         read_study(tmp_path / "none.toml")

@@ -81,7 +81,7 @@ def test_a_space_that_makes_no_sense_is_refused(space: dict, said: str) -> None:
 
 
 def test_a_space_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="is not there"):
+    with pytest.raises(SpecError, match="does not exist"):
         read_space(tmp_path / "none.toml")
 
 

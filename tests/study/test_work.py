@@ -156,7 +156,7 @@ def test_results_made_with_other_defaults_are_refused(place: Place, done: Work, 
 def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
     text = STUDY.replace('synthetic = { rule = "copy-after-repeat", users = 60, items = 40, length = 14 }', 'log = "x"')
     (tmp_path / "study.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(SpecError, match=r"data 'copy': .*x is not there; pass .* --data"):
+    with pytest.raises(SpecError, match=r"data 'copy': .*x does not exist; pass .* --data"):
         run_study(Place(tmp_path / "study.toml", None, tmp_path), 1, 1, lambda message: None)
 
 

@@ -158,7 +158,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "flipped weights": (lambda f: flip(only(f, "weights-*")), r"weights-.* is not what was saved"),
     "cut catalogue": (lambda f: cut(only(f, "catalogue-*")), r"catalogue-.* is not what was saved"),
     "flipped catalogue": (lambda f: flip(only(f, "catalogue-*")), r"catalogue-.* is not what was saved"),
-    "no weights": (lambda f: only(f, "weights-*").unlink(), r"weights-.* is missing: the model directory is not whole"),
+    "no weights": (
+        lambda f: only(f, "weights-*").unlink(),
+        r"weights-.* is missing: the model directory is incomplete",
+    ),
     "no catalogue": (lambda f: only(f, "catalogue-*").unlink(), r"catalogue-.* is missing"),
     "no model.json": (lambda f: (f / MODEL).unlink(), r"is not a model directory \(no model.json\)"),
     "no folder": (shutil.rmtree, r"is not a model directory"),
@@ -166,18 +169,18 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a list": (lambda f: (f / MODEL).write_text("[]"), r"does not describe an abaca model"),
     "another kind": (lambda f: document(f, lambda d: d.update(kind="x")), r"does not describe an abaca model"),
     "newer": (lambda f: document(f, lambda d: d.update(format=FORMAT + 1)), r"is in format 2, .* update abaca"),
-    "older": (lambda f: document(f, lambda d: d.update(format=0)), r"is in format 0, .* train anew"),
+    "older": (lambda f: document(f, lambda d: d.update(format=0)), r"is in format 0, .* train again"),
     "another training": (
         lambda f: document(f, lambda d: d["training"].update(seed=9), signed=False),
         r"model.json is not what was saved \(its checksum differs\)",
     ),
     "no checksum": (lambda f: document(f, lambda d: d.pop("sha256"), signed=False), r"its checksum differs"),
-    "no files": (lambda f: document(f, lambda d: d.update(files={})), r"the files do not fit together"),
-    "another output": (lambda f: document(f, lambda d: d.update(output="softmax")), r"do not fit together"),
-    "nonsense output": (lambda f: document(f, lambda d: d.update(output="sofmax")), r"do not fit together"),
-    "another encoder": (lambda f: document(f, lambda d: d.update(encoder="sasrec")), r"do not fit together"),
-    "another size": (lambda f: document(f, lambda d: d["encoder_options"].update(dim=5)), r"do not fit together"),
-    "wrong options": (lambda f: document(f, lambda d: d.update(encoder_options=3)), r"do not fit together"),
+    "no files": (lambda f: document(f, lambda d: d.update(files={})), r"the files do not belong together"),
+    "another output": (lambda f: document(f, lambda d: d.update(output="softmax")), r"do not belong together"),
+    "nonsense output": (lambda f: document(f, lambda d: d.update(output="sofmax")), r"do not belong together"),
+    "another encoder": (lambda f: document(f, lambda d: d.update(encoder="sasrec")), r"do not belong together"),
+    "another size": (lambda f: document(f, lambda d: d["encoder_options"].update(dim=5)), r"do not belong together"),
+    "wrong options": (lambda f: document(f, lambda d: d.update(encoder_options=3)), r"do not belong together"),
     "a path upwards": (lambda f: outside(f, "../elsewhere.safetensors"), r"names a file outside the model directory"),
     "an absolute path": (lambda f: outside(f, "/etc/hostname"), r"names a file outside the model directory"),
     "the parent": (lambda f: outside(f, ".."), r"\.\. is missing|names a file outside"),
@@ -269,7 +272,7 @@ def test_the_state_of_a_run_comes_back_to_the_bit(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_damaged_state_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="nothing to resume; train without `resume=True`"):
+    with pytest.raises(ModelError, match="there is no run to resume; train without `resume=True`"):
         load_state(tmp_path)
     (tmp_path / checkpoint.STATE).write_bytes(b"not tensors")
     with pytest.raises(ModelError, match="cannot be read"):
@@ -310,7 +313,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
             lambda: write_tensors(tmp_path / "x", {"a": torch.zeros(3000)}),
             lambda: write_text(tmp_path / "x", "y" * 3000, ModelError),
         ):
-            with pytest.raises(ModelError, match=r"x cannot be written .*; make room, or give another folder"):
+            with pytest.raises(ModelError, match=r"x cannot be written .*; free disk space, or give another folder"):
                 write()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -439,7 +439,7 @@ def test_a_run_that_was_stopped_is_not_lost_by_mistake(small: Sequences, tmp_pat
     with pytest.raises(Cut):
         quick_recommender(checkpoint_minutes=0.0).fit(small, folder=tmp_path, callback=CutAfter(0, 3))
     state = (tmp_path / STATE).read_bytes()
-    with pytest.raises(ModelError, match="holds a run that was stopped; `resume=True` goes on with it"):
+    with pytest.raises(ModelError, match="holds a run that was stopped; `resume=True` continues it"):
         quick_recommender().fit(small, folder=tmp_path)
     assert (tmp_path / STATE).read_bytes() == state
     quick_recommender().fit(small, folder=tmp_path, overwrite=True)

@@ -1,6 +1,6 @@
 """The parts of a run that is under way: each is complete or not there, and in the end they become one file.
 
-Beside the file to write, `<file>.parts/` holds `run.json`, which says what is being done, and the finished parts.
+Beside the file to write, `<file>.parts/` holds `run.json`, which describes the run, and the finished parts.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class Parts:
         self.done = 0
 
     def finished(self) -> bool:
-        """Whether the file is what this very run makes; only Parquet says what made it."""
+        """Whether the file is the output of this run; only Parquet records that."""
         if self.to.suffix != ".parquet" or not self.to.is_file():
             return False
         try:
@@ -45,7 +45,7 @@ class Parts:
         return True
 
     def check(self, *, resume: bool, overwrite: bool) -> None:
-        """Refuse to replace what nobody said may be replaced, and to go on with another run than this one."""
+        """Refuse to replace a file without permission, or to resume another run."""
         begun = self._part(0).exists()
         if resume and (self.folder / RUN).exists():
             return self._check_same()
@@ -54,13 +54,13 @@ class Parts:
         if not overwrite and begun and not resume:
             raise QueryError(
                 f"{self.folder} holds parts of a run that was stopped; pass --resume to go on with it, "
-                "or --overwrite to begin anew"
+                "or --overwrite to start again"
             )
         return None
 
     @contextlib.contextmanager
     def begun(self, *, resume: bool) -> Iterator[None]:
-        """Make the folder of parts, or take it up, and hold it against other processes."""
+        """Create or open the folder of parts, and lock it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.lock, wait=False) as alone:
             if not alone:
@@ -78,7 +78,7 @@ class Parts:
             yield
 
     def add(self, answers: pyarrow.Table) -> None:
-        """Keep one more part."""
+        """Store one more part."""
         with whole_file(self._part(self.done)) as part:
             pyarrow.parquet.write_table(answers, part)
         self.done += 1
@@ -93,7 +93,7 @@ class Parts:
             yield pyarrow.parquet.read_table(self._part(number))
 
     def finish(self, schema: pyarrow.Schema) -> None:
-        """Put the parts together to one file, and forget them."""
+        """Merge the parts into one file, and delete them."""
         schema = schema.with_metadata({"abaca": json.dumps(self.run)})
         with whole_file(self.to) as part:
             WRITERS[self.to.suffix](part, schema, self.answers())
@@ -111,5 +111,5 @@ class Parts:
         if changed:
             raise QueryError(
                 f"{self.folder} holds parts of a run with another {', '.join(changed)}; resume with what it began "
-                "with, or pass --overwrite without --resume to begin anew"
+                "with, or pass --overwrite without --resume to start again"
             )

@@ -1,4 +1,4 @@
-"""Recommending for a file of histories: streamed, in parts, so that a run that was stopped goes on where it was."""
+"""Recommending for a file of histories: streamed, in parts, so that a stopped run can be resumed."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ from abaca.types import Id
 
 FORMAT = 1
 PART = 8192
-"""Histories of a part: what a crash may cost, and what is in memory."""
+"""Histories of a part: the work that a crash may lose, and the histories in memory."""
 
 Progress = Callable[[int, int], None]
 
@@ -91,7 +91,7 @@ def recommend_file(
 
 
 def _silent(done: int, total: int) -> None:
-    """Tell nobody."""
+    """No progress."""
 
 
 def _answered(recommender: Recommender, histories: Queries, policy: Policy, start: int) -> Iterator[pyarrow.Table]:

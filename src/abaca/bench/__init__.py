@@ -1,1 +1,1 @@
-"""Benchmarks of the machine at hand: contenders that do the same work, measured in turns."""
+"""Benchmarks on the current machine: contenders that do the same work, measured in turns."""

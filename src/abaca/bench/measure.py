@@ -108,7 +108,7 @@ def measure(bench: Bench, only: Sequence[str], repetitions: int, memory: bool, p
     contenders = bench.contenders()
     unknown = [name for name in only if name not in contenders]
     if unknown:
-        raise SpecError(f"there is no contender {', '.join(unknown)}; there are {', '.join(contenders)}")
+        raise SpecError(f"there is no contender {', '.join(unknown)}; available: {', '.join(contenders)}")
     chosen = {name: contender for name, contender in contenders.items() if not only or name in only}
     total = len(chosen) * (repetitions + 1 + memory)
     spent = rounds(chosen, repetitions, lambda done: progress(done, total))

@@ -24,23 +24,23 @@ app = typer.Typer(
 COMMANDS = {
     "demo": "Learn from groceries when to repeat and when to explore, and show the result.",
     "fetch": "Fetch one of the paper's data sets and turn it into a log that `prepare` and `train` read.",
-    "inspect": "Show what a person needs to know of a log before training on it.",
+    "inspect": "Report the contents of a log: users, items, repeats, times and bad rows.",
     "prepare": "Turn a log into sequences: filtered, in order, split; memory-mapped arrays with a manifest.",
     "train": "Train a model on a log, keeping the epoch that validates best.",
     "evaluate": "Rank every held-out target against the whole catalogue, and split the numbers by repeat and new.",
-    "recommend": "Say what comes next after a history of ids, or each history of a file, with probability and reason.",
+    "recommend": "Recommend the next items after a history of ids, or after each history of a file, with reasons.",
     "similar": "Show the items that are most similar to an item, by the cosine of their vectors.",
     "serve": "Serve a model over HTTP, with a page at / that shows what it recommends and why.",
-    "index": "Make a search index, so that a recommendation need not look at every item of a large catalogue.",
+    "index": "Build a search index, so that a recommendation does not score every item of a large catalogue.",
     "export": "Write encoder, output layer and top-n as one ONNX file, and the ids beside it as JSON.",
     "tune": "Search learning rate, dropout, batch and size for the best validation NDCG@10, with Optuna.",
     "compare": "Train and test every row of a study, and write its tables, figures and page.",
     "bench": "Measure the speed of this machine: CPU time, wall time and peak memory.",
 }
-"""Each is a module of this room; the summary is the first line of its help."""
+"""Each is a module of this package; the summary is the first line of its help."""
 
 COMPLETION = "_ABACA_COMPLETE"
-"""Set where a shell asks how a word could go on."""
+"""Set when a shell requests completions."""
 
 
 def _version(wanted: bool) -> None:
@@ -60,7 +60,7 @@ def abaca(
             "--version",
             callback=_version,
             is_eager=True,
-            help="Say which release and which form of the loss is in use.",
+            help="Print the version and the implementation of the loss.",
         ),
     ] = False,
 ) -> None:
@@ -73,14 +73,14 @@ def abaca(
     [bold]abaca fetch[/] NAME               a public data set, as a log
     [bold]abaca inspect[/] LOG              what is in the log
     [bold]abaca train[/] LOG MODEL          learn from it
-    [bold]abaca evaluate[/] MODEL LOG       honest numbers, repeats and new items apart
+    [bold]abaca evaluate[/] MODEL LOG       metrics of repeat and new items
     [bold]abaca recommend[/] MODEL ID ID …  what comes next
     [bold]abaca similar[/] MODEL ID         items like this one
     [bold]abaca serve[/] MODEL              the same over HTTP, with a page
     [bold]abaca index[/] MODEL              search a large catalogue faster
-    [bold]abaca export[/] MODEL             take it to where there is no torch
+    [bold]abaca export[/] MODEL             run it without torch
 
-    [bold]abaca tune[/] LOG FOLDER          search good options
+    [bold]abaca tune[/] LOG FOLDER          search for good options
     [bold]abaca compare[/] STUDY.toml       models × data sets × seeds: tables, figures, a page
     """
 
@@ -109,12 +109,12 @@ def main() -> None:
             errors_to().print("[bold red]error:[/] the memory is full; lower --dim, --batch-targets or --window")
             sys.exit(2)
         traceback.print_exc()
-        errors_to().print("[bold red]this is a mistake of abaca's, not yours;[/] the lines above say where")
+        errors_to().print("[bold red]this is a bug in abaca;[/] the lines above show where")
         sys.exit(1)
 
 
 def _add_commands(arguments: list[str]) -> None:
-    """Only what is asked for is loaded, so that help need not wait for torch; of the others stands the name."""
+    """Import only the requested command, so that help does not load torch; the others are added by name only."""
     asked = next((word for word in arguments if not word.startswith("-")), None)
     everything = COMPLETION in os.environ
     for name, summary in COMMANDS.items():

@@ -1,4 +1,4 @@
-"""`abaca bench`: the speed of the machine at hand."""
+"""`abaca bench`: the speed of Abaca on the current machine."""
 
 from collections.abc import Sequence
 from pathlib import Path

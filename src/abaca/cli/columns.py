@@ -12,14 +12,14 @@ from abaca.errors import SpecError
 User = Annotated[str | None, typer.Option("--user", help="Column of users; recognised when not given.")]
 Item = Annotated[str | None, typer.Option("--item", help="Column of items; recognised when not given.")]
 Time = Annotated[
-    str | None, typer.Option("--time", help="Column of times (a number or an ISO date); file order when there is none.")
+    str | None, typer.Option("--time", help="Column of times (a number or an ISO date); without one, file order.")
 ]
 Event = Annotated[str | None, typer.Option("--event", help="Column of event types, for --events.")]
 Events = Annotated[
     list[str] | None, typer.Option("--events", help="Keep these values of the event column; repeatable.")
 ]
 OnBadRow = Annotated[
-    str | None, typer.Option("--on-bad-row", help="error: stop and say where; skip: leave it out and count it.")
+    str | None, typer.Option("--on-bad-row", help="error: stop and report the line; skip: omit the row and count it.")
 ]
 Source = Annotated[
     Path,
@@ -33,15 +33,15 @@ Data = Annotated[
 ]
 Items = Annotated[
     Path | None,
-    typer.Option("--items", help="Item table (id, title, …) that travels with the sequences and the model."),
+    typer.Option("--items", help="Item table (id, title, …), stored with the sequences and the model."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for a program.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def open_log(
     source: Path, columns: dict[str, str | None], on_bad_row: str | None, like: dict[str, Any] | None = None
 ) -> Log:
-    """Read a log with the columns given, or else in the way an earlier one was read."""
+    """Read a log with the columns given, or else like an earlier one."""
     if is_prepared(source):
         raise SpecError(f"{source} is prepared already; give the log it was made of")
     if is_model(source):

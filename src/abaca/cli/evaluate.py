@@ -93,7 +93,7 @@ def rules(sequences: Sequences, targets: str, cutoffs: tuple[int, ...]) -> list[
 
 
 def _others(file: Path, sequences: Sequences, targets: str, cutoffs: tuple[int, ...]) -> Evaluation:
-    """Somebody else's recommendations; users without any are named."""
+    """The recommendations of another system; users without any are listed."""
     lists = Lists.read(file, sequences)
     missing = lists.without(sequences, targets)
     if missing:

@@ -1,4 +1,4 @@
-"""`abaca export`: a model for places without torch."""
+"""`abaca export`: a model that runs without torch."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +21,7 @@ def command(
     ] = None,
     format: Annotated[str, typer.Option("--format", help="The format: onnx.")] = "onnx",
     old_format: Annotated[str | None, typer.Option("--to", hidden=True, help="The old name of --format.")] = None,
-    n: Annotated[int, typer.Option("-n", help="How many items an answer holds.")] = 100,
+    n: Annotated[int, typer.Option("-n", help="Number of items in an answer.")] = 100,
     json: Json = False,
 ) -> None:
     """Write encoder, output layer and top-n as one ONNX file, and the ids beside it as JSON.

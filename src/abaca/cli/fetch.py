@@ -29,25 +29,26 @@ from abaca.errors import SpecError
 
 def command(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="The data set, see --list.")] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Show which data sets there are.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the data sets.")] = False,
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Its folder is made in this one.")] = Path("data"),
     place: Annotated[
         str,
         typer.Option("--from", help="publisher; or recbole: the archive in RecBole's format, which the paper used."),
     ] = "publisher",
     address: Annotated[
-        str | None, typer.Option("--address", metavar="URL", help="Download the same file from here, say a mirror.")
+        str | None,
+        typer.Option("--address", metavar="URL", help="Download the same file from this address, such as a mirror."),
     ] = None,
     no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Take a file whose size or checksum is not the known one.")
+        bool, typer.Option("--no-verify", help="Accept a file whose size or checksum differs.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Convert again what was fetched before.")] = False,
     json: Json = False,
 ) -> None:
     """Fetch one of the paper's data sets and turn it into a log that `prepare` and `train` read.
 
-    A download that stopped goes on. What cannot be downloaded freely is got by hand: the message says from where, and
-    where to put it. The licence is the publisher's; nothing of the data comes with Abaca.
+    A stopped download is resumed. A file that cannot be downloaded freely must be obtained by hand: the message states
+    its source and the folder for it. The licence is the publisher's; Abaca contains no data.
 
     Example: [bold]abaca fetch ml-1m[/]
     """
@@ -122,7 +123,7 @@ def _introduce(recipe: Recipe) -> None:
 
 @contextmanager
 def _downloading(name: str) -> Iterator[download.Progress]:
-    """A bar of bytes and speed; it goes on turning while the file is unpacked and converted."""
+    """A bar of bytes and speed; it stays active while the file is unpacked and converted."""
     with Progress(
         SpinnerColumn(),
         TextColumn(f"{escape(name)}: download and convert"),

@@ -28,26 +28,30 @@ def command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model directory; the index becomes part of it.")],
     kind: Annotated[
         str,
-        typer.Option("--kind", help="ivf (cells), hnsw (a graph), flat (exact), or auto: the faster that is enough."),
+        typer.Option(
+            "--kind", help="ivf (cells), hnsw (a graph), flat (exact), or auto: the fastest with enough recall."
+        ),
     ] = "auto",
     recall: Annotated[
         float, typer.Option("--recall", help=f"Share of the {BEST} best items that must be found.")
     ] = 0.99,
     histories: Annotated[
         Path | None,
-        typer.Option("--histories", help="A log or lists of ids to tune and check on; else the model makes them up."),
+        typer.Option(
+            "--histories", help="A log or lists of ids to tune and check on; else the model generates histories."
+        ),
     ] = None,
-    only_check: Annotated[bool, typer.Option("--check", help="Make nothing; measure the index that is there.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Take the index away; answers are exact again.")] = False,
+    only_check: Annotated[bool, typer.Option("--check", help="Build nothing; measure the existing index.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Delete the index; answers are exact again.")] = False,
     json: Json = False,
 ) -> None:
-    """Make a search index, so that a recommendation need not look at every item of a large catalogue.
+    """Build a search index, so that a recommendation does not score every item of a large catalogue.
 
     Example: [bold]abaca index model/ --recall 0.99[/]
 
     Up to hundreds of thousands of items exact search is fast enough. With an approximate index
     probabilities are estimates.
-    [bold]abaca index model/ --check[/] says how much of the exact answer is found, and how much faster.
+    [bold]abaca index model/ --check[/] measures its recall and its speed.
     """
     weights = weights_of(model)
     recommender = load(model)

@@ -33,14 +33,16 @@ def command(
     on_bad_row: OnBadRow = "skip",
     figure: Annotated[
         Path | None,
-        typer.Option("--figure", help="Draw how likely a repeat is by length, as the paper does: .svg, .pdf or .png."),
+        typer.Option(
+            "--figure", help="Plot the probability of a repeat by length, as in the paper: .svg, .pdf or .png."
+        ),
     ] = None,
     table: Annotated[Path | None, typer.Option("--table", help="Write the counts as a table: .md or .csv.")] = None,
     json: Json = False,
 ) -> None:
-    """Show what a person needs to know of a log before training on it.
+    """Report the contents of a log: users, items, repeats, times and bad rows.
 
-    Bad rows are counted here and do not stop; `prepare` and `train` stop at them unless told to skip.
+    Bad rows are counted; `prepare` and `train` stop at the first one, unless `--on-bad-row skip` is given.
 
     Example: [bold]abaca inspect purchases.csv --user customer --item sku --figure repeats.svg[/]
     """
@@ -69,11 +71,11 @@ def command(
 
 def _check_ending(path: Path | None, option: str, endings: tuple[str, ...]) -> None:
     if path is not None and path.suffix not in endings:
-        raise SpecError(f"{option} {path}: the ending says what is written; it is one of {', '.join(endings)}")
+        raise SpecError(f"{option} {path}: the file name must end in one of {', '.join(endings)}")
 
 
 def _names(logs: list[Path]) -> list[str]:
-    """What to call each data set; by its path where two are called alike."""
+    """The name of each data set; its path where two have the same name."""
     names = [source_name(path) for path in logs]
     return [name if names.count(name) == 1 else str(path) for name, path in zip(names, logs, strict=True)]
 

@@ -1,4 +1,4 @@
-"""`abaca recommend`: what comes next after a history, or after each of millions."""
+"""`abaca recommend`: the next items after a history, or after each history of a file."""
 
 import time as clock
 from dataclasses import asdict
@@ -22,19 +22,20 @@ OF_FILES = "A file of histories"
 def command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model directory.")],
     history: Annotated[list[str] | None, typer.Argument(metavar="[ID …]", help="The history, oldest first.")] = None,
-    n: Annotated[int, typer.Option("-n", help="How many.")] = 10,
+    n: Annotated[int, typer.Option("-n", help="Number of items.")] = 10,
     repeats: Annotated[str, typer.Option("--repeats", help="auto (as learned), exclude or only.")] = "auto",
     max_repeat_share: Annotated[float, typer.Option("--max-repeat-share", help="Largest share of repeats.")] = 1.0,
     exclude: Annotated[
-        list[str] | None, typer.Option("--exclude", help="Never this id, or the ids of @FILE, one a line; repeatable.")
+        list[str] | None,
+        typer.Option("--exclude", help="Never recommend this id, or the ids of @FILE, one per line; repeatable."),
     ] = None,
     candidates: Annotated[
-        list[str] | None, typer.Option("--candidates", help="Only this id, or those of @FILE; repeatable.")
+        list[str] | None, typer.Option("--candidates", help="Recommend only this id, or those of @FILE; repeatable.")
     ] = None,
     candidate: Annotated[
         list[str] | None, typer.Option("--candidate", hidden=True, help="The old name of --candidates.")
     ] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Score every item, though the model has an index.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Score every item, even if the model has an index.")] = False,
     histories: Annotated[
         Path | None,
         typer.Option(
@@ -47,7 +48,7 @@ def command(
     column: Annotated[
         str | None,
         typer.Option(
-            "--history-column", rich_help_panel=OF_FILES, help="Column of lists; found when it is the only one."
+            "--history-column", rich_help_panel=OF_FILES, help="Column of lists; detected if it is the only one."
         ),
     ] = None,
     old_column: Annotated[
@@ -65,12 +66,12 @@ def command(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Say what comes next after a history of ids, or each history of a file, with probability and reason.
+    """Recommend the next items after a history of ids, or after each history of a file, with reasons.
 
     Example: [bold]abaca recommend model/ milk bread milk -n 5 --repeats exclude[/]
 
     For a file: [bold]abaca recommend model/ --histories log.parquet --to answers.parquet[/]
-    The file is a log (one answer per user; read as the model's own log was), or has one history per row in a list
+    The file is a log (one answer per user; read like the training log), or has one history per row in a list
     column. It is streamed. The same command with --resume continues a run that was stopped, even by kill -9.
     """
     _check(history, histories, to)
@@ -85,7 +86,7 @@ def command(
         }
         given = [name for name, value in {**of_files, "--resume": resume, "--overwrite": overwrite}.items() if value]
         if given:
-            raise QueryError(f"{', '.join(given)} goes with --histories FILE, not with a history of ids")
+            raise QueryError(f"{', '.join(given)} needs --histories FILE and does not apply to a history of ids")
     recommender = load(model, exact=exact)
     assert recommender.saved is not None
     policy = Policy(
@@ -106,7 +107,7 @@ def command(
 
 
 def _check(history: list[str] | None, histories: Path | None, to: Path | None) -> None:
-    """One history or a file of them, not both; a file in needs a file out."""
+    """One history or a file of them, not both; --histories needs --to."""
     if history and histories is not None:
         raise QueryError("give a history of ids or --histories FILE, not both")
     if (histories is None) != (to is None):
@@ -117,7 +118,7 @@ def _check(history: list[str] | None, histories: Path | None, to: Path | None) -
 
 
 def _ids(given: list[str] | None) -> list[str] | None:
-    """The ids of an option; @FILE stands for the lines of a file."""
+    """The ids of an option; @FILE is replaced by the lines of a file."""
     if given is None:
         return None
     found: list[str] = []
@@ -128,7 +129,7 @@ def _ids(given: list[str] | None) -> list[str] | None:
         try:
             lines = Path(entry[1:]).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise QueryError(f"{entry[1:]} cannot be read as a list of ids ({error}); write one id a line") from error
+            raise QueryError(f"{entry[1:]} cannot be read as a list of ids ({error}); write one id per line") from error
         found += [line for line in lines if line]
     return found
 
@@ -150,7 +151,7 @@ def _one(recommender: Recommender, history: list[str], policy: Policy, json: boo
 
 
 class _Count:
-    """How many histories are answered and how long the rest takes: a bar, or a line a minute without a terminal."""
+    """Number of answered histories and time left: a bar, or one line per minute without a terminal."""
 
     def __init__(self) -> None:
         self.bar = show.counting("recommending")

@@ -1,4 +1,4 @@
-"""`abaca serve`: answer over HTTP, and show why on a page."""
+"""`abaca serve`: recommendations over HTTP, and a web page that shows reasons."""
 
 import ipaddress
 import logging
@@ -20,24 +20,24 @@ Models = Annotated[
 ]
 Token = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Ask for the bearer token in this file. Or set ABACA_TOKEN."),
+    typer.Option(metavar="FILE", help="Require the bearer token in this file. Or set ABACA_TOKEN."),
 ]
 AdminToken = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="POST /model/reload asks for this token. Or set ABACA_ADMIN_TOKEN."),
+    typer.Option(metavar="FILE", help="Require this token for POST /model/reload. Or set ABACA_ADMIN_TOKEN."),
 ]
 
 
 def command(
     models: Models,
-    host: Annotated[str, typer.Option(help="The address to listen at; 0.0.0.0 for every network.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes one that is free.")] = 8000,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 selects a free one.")] = 8000,
     store: Annotated[
         str | None,
         typer.Option(
             envvar="ABACA_STORE",
             show_envvar=False,
-            help="Remember events: a SQLite file, or postgresql://USER@HOST/NAME. Or set ABACA_STORE.",
+            help="Store events in a SQLite file, or postgresql://USER@HOST/NAME. Or set ABACA_STORE.",
         ),
     ] = None,
     examples: Annotated[
@@ -46,18 +46,18 @@ def command(
     token_file: Token = None,
     admin_token_file: AdminToken = None,
     admin_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="A port at 127.0.0.1 where POST /model/reload is allowed.")
+        int | None, typer.Option(min=0, max=65535, help="A port on 127.0.0.1 where POST /model/reload is allowed.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Give an answer up after so long.")] = 30.0,
-    body_mib: Annotated[float, typer.Option(min=0.001, help="The largest body taken, in MiB.")] = 4.0,
-    batch: Annotated[int, typer.Option(min=1, help="Concurrent histories that share a pass of the model.")] = 64,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Timeout of an answer in seconds.")] = 30.0,
+    body_mib: Annotated[float, typer.Option(min=0.001, help="Largest accepted body, in MiB.")] = 4.0,
+    batch: Annotated[int, typer.Option(min=1, help="Largest batch of concurrent histories.")] = 64,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the model.")] = 1,
 ) -> None:
     """Serve a model over HTTP, with a page at / that shows what it recommends and why.
 
     Example: [bold]abaca serve model/ --store events.db[/]
 
-    SIGHUP reads the model directory anew while the old version answers. Logs are JSON lines on standard error.
+    SIGHUP reloads the model directory while the old version answers. Logs are JSON lines on standard error.
     """
     try:
         from abaca.serve.app import MEBIBYTE, ServerOptions, make_app

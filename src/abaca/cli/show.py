@@ -1,4 +1,4 @@
-"""How things look on a terminal: tables, progress, numbers."""
+"""Output on a terminal: tables, progress, numbers."""
 
 import json
 import math
@@ -34,12 +34,12 @@ def errors_to() -> Console:
 
 
 def warn(text: str) -> None:
-    """A warning: the command goes on."""
+    """A warning: the command continues."""
     errors_to().print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
 
 
 def as_json(value: Any) -> None:
-    """Print JSON for a program; a number that is not finite is a mistake of ours."""
+    """Print JSON for a program; a number that is not finite is a bug."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
 
 
@@ -59,7 +59,7 @@ def counting(what: str) -> Iterator[Any]:
 
 
 def evaluations(results: "list[Evaluation]", title: str) -> Table:
-    """Rankers by metrics: all targets, repeats, new; several cutoffs stand below each other."""
+    """Rankers by metrics: all targets, repeats, new; one line per cutoff."""
     from abaca.evaluation.evaluate import GROUPS  # late: it imports torch
 
     shown = Table(title=title, title_justify="left", header_style="bold")
@@ -110,7 +110,7 @@ def recommendations(answer: "Recommendations", title: str) -> Table:
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """Bytes in readable units."""
     for unit in ("bytes", "kB", "MB"):
         if count < 1000:
             return f"{count:,.{0 if unit == 'bytes' else 1}f} {unit}"
@@ -119,7 +119,7 @@ def size(count: float) -> str:
 
 
 def columns(taken: dict[str, str | None], passed_over: dict[str, list[str]]) -> str:
-    """Which columns of a log were read as what, and which others looked like it."""
+    """The columns of a log that were read for each role, and others that match the role."""
     parts = []
     for role, column in taken.items():
         if column is not None:

@@ -15,7 +15,7 @@ from abaca.recommender import load
 def command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model directory.")],
     item: Annotated[str, typer.Argument(metavar="ITEM", help="The id of an item.")],
-    n: Annotated[int, typer.Option("-n", help="How many.")] = 10,
+    n: Annotated[int, typer.Option("-n", help="Number of items.")] = 10,
     json: Json = False,
 ) -> None:
     """Show the items that are most similar to an item, by the cosine of their vectors.

@@ -45,14 +45,16 @@ def command(
     ] = None,
     config: Annotated[
         Path | None,
-        _option("--config", "TOML file: encoder, output, and options of training, encoder and split; flags win."),
+        _option(
+            "--config", "TOML file: encoder, output, and options of training, encoder and split; flags take precedence."
+        ),
     ] = None,
     refit: Annotated[
         Path | None,
         typer.Option("--refit", metavar="MODEL", help="Train on everything, with the options and best epoch of MODEL."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model or run that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model or run.")] = False,
     epochs: Annotated[int | None, _option("--epochs", "Epochs at most.", DEFAULTS.epochs)] = None,
     lr: Annotated[float | None, _option("--lr", "Highest learning rate.", _each("lr"))] = None,
     schedule: Annotated[str | None, _option("--schedule", "cosine, linear or constant.", DEFAULTS.schedule)] = None,
@@ -151,11 +153,11 @@ def _recommender(options: dict[str, Any], refit: Path | None) -> "Recommender":
 
 
 def _warn(data: Any, device: str) -> None:
-    """Warn of what makes training poor or slow."""
+    """Warn of conditions that make training inaccurate or slow."""
     from abaca.nn import ops
 
     if isinstance(data, Log) and not data.has_time:
-        show.warn("no time column was recognised: rows are taken in file order; --time names the column")
+        show.warn("no time column was recognised: rows are used in file order; --time names the column")
     if device == "cpu" and ops.instructions() is None:
         show.warn("there is no compiled loss for this machine: training takes about twice as long")
 
@@ -206,7 +208,7 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         config = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SpecError(f"{path} is not there; --config takes a TOML file such as: epochs = 30") from None
+        raise SpecError(f"{path} does not exist; --config takes a TOML file such as: epochs = 30") from None
     except OSError as error:
         raise SpecError(f"{path} cannot be read ({error.strerror}); --config takes a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

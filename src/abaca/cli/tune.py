@@ -90,7 +90,7 @@ def _sequences(log: Path, folder: Path, columns: dict[str, Any]) -> Sequences:
     if is_prepared(log):
         return Sequences.open(log)
     if not log.exists():
-        raise SpecError(f"{log} is not there")
+        raise SpecError(f"{log} does not exist")
     given = {name: value for name, value in columns.items() if value is not None}
     data = DataSet("log", log, {}, None, given, PrepareOptions(), None, None, {}, None)
     return Workspace(folder / "work").sequences(data)

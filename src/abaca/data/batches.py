@@ -1,7 +1,7 @@
 """Windows of training targets, and batches of windows without wasted padding.
 
 A window trains `targets` consecutive targets of one user and has up to `overlap` leading inputs without loss. Every
-training target stands in exactly one window of an epoch; the boundaries are redrawn each epoch. What an epoch holds,
+training target is in exactly one window of an epoch; the boundaries are redrawn each epoch. What an epoch holds,
 and in which order, depends on (seed, epoch) alone, so a resumed run needs only the number of the next step.
 """
 

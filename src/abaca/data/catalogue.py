@@ -1,4 +1,4 @@
-"""The catalogue: which raw id each item index stands for, and what the item table says about it."""
+"""The catalogue: the raw id of each item index, and the columns of the item table."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from abaca.errors import QueryError
 from abaca.types import Id, whole_number
 
 NAME_COLUMNS = ("title", "name", "product_name", "item_name", "description", "product")
-"""Columns of an item table that name an item for people, the first that exists wins."""
+"""Columns of an item table that hold the displayed name of an item; the first that exists is used."""
 
 INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 """How an integer of 64 bits is spelled: no sign, zero or blank that it does not need."""
@@ -62,7 +62,7 @@ class Catalogue:
         return found
 
     def name(self, item: int) -> str:
-        """What to call an item in front of people: its title where there is one, else its id."""
+        """The displayed name of an item: its title if there is one, else its id."""
         if self._names is not None:
             title = self._names[item]
             if title is not None and str(title).strip():

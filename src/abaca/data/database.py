@@ -70,13 +70,13 @@ class Database:
         return {row[0]: str(row[1]) for row in self.rows(f"DESCRIBE {sql}")}
 
     def replace(self, table: str, sql: str) -> None:
-        """Make a table anew from a query, which may read the table itself."""
+        """Replace a table by the result of a query, which may read the table itself."""
         self.run(f"CREATE OR REPLACE TABLE {name(table + '_next')} AS {sql}")
         self.run(f"DROP TABLE IF EXISTS {name(table)}")
         self.run(f"ALTER TABLE {name(table + '_next')} RENAME TO {name(table)}")
 
     def drop(self, *tables: str) -> None:
-        """Forget tables that are no longer needed."""
+        """Drop tables that are no longer needed."""
         for table in tables:
             self.run(f"DROP TABLE IF EXISTS {name(table)}")
 
@@ -104,14 +104,16 @@ class Database:
 
 @contextmanager
 def enough_room() -> Iterator[None]:
-    """Say what to do when DuckDB runs out of disk or memory."""
+    """Add advice to an error of DuckDB about disk space or memory."""
     import duckdb
 
     try:
         yield
     except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
         first = str(error).splitlines()[0]
-        raise LogError(f"no room to work: {first}; make room, or set TMPDIR to a folder on a larger disk") from error
+        raise LogError(
+            f"not enough disk space or memory: {first}; free some, or set TMPDIR to a folder on a larger disk"
+        ) from error
 
 
 def text(value: str) -> str:

@@ -64,7 +64,7 @@ def check_apart(path: Path, source: Path | None) -> None:
         return
     written, read = path.resolve(), source.resolve()
     if written == read or written in read.parents or (read.is_dir() and read in written.parents):
-        raise SpecError(f"{path} and {source} are in one another: what is written must stand apart from what is read")
+        raise SpecError(f"{path} and {source} overlap: the output folder must be separate from the input")
 
 
 def _tidy(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Inspecting a log: what a person needs to know before training."""
+"""Inspecting a log before training."""
 
 import dataclasses
 import os

@@ -50,7 +50,7 @@ class Log:
 
     @property
     def has_event(self) -> bool:
-        """Whether the log has a column that says what kind of event an interaction is."""
+        """Whether the log has a column of event types."""
         return self.columns.event is not None
 
     def __len__(self) -> int:

@@ -28,7 +28,7 @@ from abaca.errors import LogError, SpecError
 from abaca.types import whole_number
 
 ENGINES: dict[str, Callable[[Log], Engine]] = {"duckdb": DuckDBEngine}
-"""What can prepare a log, by name; `engine.py` says what each of them gives."""
+"""Engines by name; `engine.py` defines their interface."""
 
 Progress = Callable[[str], None]
 
@@ -142,7 +142,7 @@ def _check_columns(log: Log, options: PrepareOptions) -> None:
     if options.events is not None and log.without_event is not None:
         raise SpecError(f"`events` needs event types, and {log.without_event} has no such column, as other files have")
     if options.events is not None and not log.has_event:
-        raise SpecError("`events` needs a column that says what an interaction is; pass `event=COLUMN`")
+        raise SpecError("`events` needs a column of event types; pass `event=COLUMN`")
     if log.has_time:
         return
     if options.split == "time":

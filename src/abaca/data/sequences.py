@@ -159,7 +159,7 @@ class Sequences:
         users = len(self.train_end)
         fits = len(self.offsets) == users + 1 and self.offsets[-1] == len(self.items)
         if not fits or (self.times is not None and len(self.times) != len(self.items)):
-            raise SequencesError(f"{self.path}: the arrays do not fit together; prepare the log again")
+            raise SequencesError(f"{self.path}: the arrays do not belong together; prepare the log again")
 
 
 def is_prepared(data: Any) -> bool:

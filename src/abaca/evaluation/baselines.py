@@ -35,7 +35,7 @@ class PopularityOrder:
     def __init__(self, counts: Ints) -> None:
         self.counts, catalogue = counts, len(counts)  # (V,)
         self.order = np.argsort(-self.counts, kind="stable")  # (V,) ties by lower index
-        self.place = np.empty_like(self.order)  # (V,) where an item stands in the order
+        self.place = np.empty_like(self.order)  # (V,) the place of an item in the order
         self.place[self.order] = np.arange(catalogue)
         ascending = np.sort(self.counts)
         self.at_least = catalogue - np.searchsorted(ascending, self.counts)  # (V,) items as popular, itself included
@@ -64,7 +64,7 @@ class Baseline(ABC):
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     def restore(self, state: dict[str, torch.Tensor]) -> Self:
-        """Take over what `state` gave."""
+        """Restore the result of `state`."""
         self.popularity = PopularityOrder(state["counts"].numpy())
         for name in self.counted:
             setattr(self, name, state[name].numpy())
@@ -210,8 +210,8 @@ DECAYS: dict[str, Callable[[int, int], float]] = {
 class SequentialRules(Baseline):
     """The items that followed: after the last item, or with decay after each of the last few.
 
-    Without decay a rule a → b weighs as often as b came right after a. With decay it gathers every b that came up to
-    `window` places after a, and each of the last `window` items of a history speaks; both weigh less with distance d:
+    Without decay the weight of a rule a → b counts how often b came right after a. With decay it counts every b up to
+    `window` places after a, and the last `window` items of a history all contribute; both are weighted by distance d:
     `quotient` 1 / d, `linear` 1 − (d − 1) / window. An item keeps its `rules` strongest rules.
     """
 

@@ -41,7 +41,7 @@ class GroupSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a person wants to know of an evaluation."""
+    """The summary of an evaluation."""
 
     groups: dict[Group, GroupSummary]
     cold: int  # targets that training never saw; they are misses
@@ -82,22 +82,22 @@ class Evaluation:
 
     @property
     def cold(self) -> Bools:
-        """Tell which targets are outside the catalogue."""
+        """Mask of the targets outside the catalogue."""
         return self.items >= self.catalogue
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """Name the metrics at the cutoffs asked for."""
+        """The names of the metrics at all cutoffs."""
         return tuple(f"{name}@{k}" for k in self.cutoffs for name in metrics.GAINS)
 
     def mask(self, group: Group = "all") -> Bools:
-        """Tell which targets are in a group."""
+        """Mask of the targets in a group."""
         if group not in GROUPS:
             raise ValueError(f"got group {group!r}, expected one of {', '.join(GROUPS)}")
         return {"all": np.ones_like(self.repeat), "repeat": self.repeat, "new": ~self.repeat}[group]
 
     def gains(self, metric: str) -> Floats:
-        """Give what each target earns under a metric such as `ndcg@20`; a rank after the last item's earns nothing."""
+        """The gain of each target under a metric such as `ndcg@20`; it is 0 for a rank beyond the last item."""
         return metrics.gains_or_zero(self.rank, self.catalogue, metric)
 
     def mean(self, metric: str, group: Group = "all") -> float:

@@ -1,4 +1,4 @@
-"""Somebody else's recommendations as a row of an evaluation: a file with a list of items for each user."""
+"""The recommendations of another system as a row of an evaluation: a file with a list of items for each user."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +75,7 @@ class Lists:
         )  # fmt: skip
 
     def _places(self, users: Ints, items: Ints) -> Ints:
-        """The first place of each item in its user's list, from 1; far beyond where it is not there."""
+        """The first place of each item in its user's list, from 1; far beyond for an absent item."""
         owner = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
         width = int(max(items.max(initial=0), self.items.max(initial=0))) + 2
         keys, first = np.unique(owner * width + self.items + 1, return_index=True)

@@ -254,13 +254,13 @@ def calibration(probability: ArrayLike, outcome: ArrayLike, bins: int = 10) -> C
 
 
 def coverage(top: ArrayLike, catalogue: int) -> float:
-    """Give the share of the catalogue that is in at least one of the lists (T, n); −1 stands for no item."""
+    """Give the share of the catalogue that is in at least one of the lists (T, n); −1 marks no item."""
     items = np.asarray(top)
     return len(np.unique(items[items >= 0])) / catalogue
 
 
 def repeat_share(top: ArrayLike, repeats: ArrayLike) -> float:
-    """Give the share of repeats (T, n) among the items of the lists (T, n); −1 stands for no item."""
+    """Give the share of repeats (T, n) among the items of the lists (T, n); −1 marks no item."""
     there = np.asarray(top) >= 0
     return float(np.asarray(repeats, dtype=bool)[there].mean()) if there.any() else float("nan")
 

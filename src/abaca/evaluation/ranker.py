@@ -1,4 +1,4 @@
-"""Rankers: the one question that evaluation, validation and serving ask, and the model that answers it."""
+"""Rankers: the interface that evaluation, validation and serving share, and the model that implements it."""
 
 from collections.abc import Callable
 from typing import Protocol

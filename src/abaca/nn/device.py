@@ -15,5 +15,7 @@ def choose_device(name: str | torch.device) -> torch.device:
         raise SpecError(f"device '{name}' is not auto, cpu, cuda or cuda:1 (2, …)")
     seen = torch.cuda.device_count()
     if kind == "cuda" and int(number or 0) >= seen:
-        raise SpecError(f"device '{name}' is not there: torch sees {seen} GPUs; use auto or cpu, or a torch with CUDA")
+        raise SpecError(
+            f"device '{name}' is not available: torch sees {seen} GPUs; use auto or cpu, or a torch with CUDA"
+        )
     return torch.device(name)

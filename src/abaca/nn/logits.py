@@ -24,7 +24,7 @@ class Level(NamedTuple):
 
 
 class Overrides(NamedTuple):
-    """Items of the histories and their new logits; an item that stands twice in a history has −∞ in both places."""
+    """Items of the histories and their new logits; an item that occurs twice in a history has −∞ in both places."""
 
     ids: Tensor  # (B, K) items; V where a slot is empty
     history_of_row: Tensor  # (N,) the history that row n reads

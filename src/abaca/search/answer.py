@@ -22,11 +22,11 @@ GATHERED = 1 << 24
 """Numbers of the item table that are gathered at a time."""
 
 BEST = 10
-"""Recall is measured among so many best items."""
+"""Recall is measured among this number of best items."""
 
 
 class IndexSearch:
-    """Answers questions with an index of the model's item table; opens it when first asked."""
+    """Answers questions with an index of the model's item table; opens it at the first question."""
 
     def __init__(self, index: Index | IndexRecord, table: Tensor) -> None:
         self._index = index
@@ -49,7 +49,7 @@ class IndexSearch:
 
     @torch.no_grad()
     def __call__(self, scores: Scores, question: Question) -> Answer:
-        """What `abaca.nn.answers.answer` says, but for ranks of targets, which an index cannot know."""
+        """The result of `abaca.nn.answers.answer`, except for ranks of targets, which an index cannot compute."""
         assert isinstance(scores, Logits), "other scores are served by exact search only"
         items = self._candidates(scores, question)  # (N, C), ascending, V where there is none
         tile = _tile(scores, items)
@@ -66,12 +66,12 @@ class IndexSearch:
 
     @staticmethod
     def fetched(scores: Logits, wanted: int) -> int:
-        """How many of the base's best it takes to be sure of so many: overrides may move all they touch."""
+        """The number of base candidates that suffices for n final items: overrides may change all that they touch."""
         touched = scores.overrides.ids.shape[1] + sum(level.k for level in scores.levels)
         return min(wanted + touched, scores.catalogue)
 
     def _candidates(self, scores: Logits, question: Question) -> Tensor:
-        """Every item that can be among the best, each once: found by the index, of the history, or asked for."""
+        """Every item that can be among the best, each once: found by the index, of the history, or a candidate."""
         rows, catalogue = scores.rows, scores.catalogue
         ids, _ = scores.overrides.of(slice(None), catalogue)
         count = self.fetched(scores, question.n + question.banned.shape[1])
@@ -121,7 +121,7 @@ def _tile(scores: Logits, items: Tensor) -> Tile:
 
 
 def _places(items: Tensor, ids: Tensor, catalogue: int) -> Tensor:
-    """Where ids (N, X) stand among a row's items; the spare column for those that do not."""
+    """The places of ids (N, X) among a row's items; the spare column for absent ones."""
     if not ids.shape[1]:
         return ids
     places = torch.searchsorted(items, ids.contiguous()).clamp_max(items.shape[1] - 1)

@@ -15,7 +15,7 @@ ITERATIONS = 6
 """Of the k-means that makes the cells of `ivf`."""
 
 POINTS = 32
-"""Items per cell that k-means looks at."""
+"""Items per cell that k-means samples."""
 
 LINKS, CONSTRUCTION = 32, 80
 """hnsw: links of an item, and how widely they are looked for."""
@@ -27,7 +27,7 @@ Ints = npt.NDArray[np.int64]
 class Index:
     """Finds the items with the highest products: surely (`flat`), or most of them, much faster (`ivf`, `hnsw`).
 
-    `effort` is how many cells (ivf) or how many candidates (hnsw) a search looks at.
+    `effort` is how many cells (ivf) or how many candidates (hnsw) a search visits.
     """
 
     def __init__(self, native: Any, kind: str, effort: int) -> None:
@@ -46,7 +46,7 @@ class Index:
     def find(self, queries: Floats, count: int, usual: int | None = None) -> Ints:
         """The best items (N, count) for queries (N, D), best first; −1 where fewer were found.
 
-        The effort is enough for `usual` items a query; for more of them more is looked at.
+        The effort is enough for `usual` items a query; for more items more cells are searched.
         """
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         if self.kind == "ivf":
@@ -59,7 +59,7 @@ class Index:
         return found
 
     def _find_in_cells(self, queries: Floats, count: int, cells: int) -> Ints:
-        """Look at so many cells, and at more of them for whoever found fewer items than asked for."""
+        """Search this number of cells, and more of them for queries that found too few items."""
         faiss = load_faiss()
         found = np.full((len(queries), count), -1, dtype=np.int64)
         short = np.arange(len(queries))

@@ -18,13 +18,13 @@ from abaca.search.answer import BEST, IndexSearch
 from abaca.search.index import Index
 
 LONGEST = 8
-"""Items of the longest history that a model makes up."""
+"""Length of the longest history that a model generates."""
 
 BATCHED = 64
 
 
 def own_histories(ranker: ModelRanker, count: int, seed: int) -> list[np.ndarray]:
-    """Histories as the model goes on by itself: from any item, rare or popular, each time to one it finds likely."""
+    """Histories that the model generates: from any item, rare or popular, each time to a likely next one."""
     rng = np.random.default_rng(seed)
     catalogue = ranker.model.catalogue
     rare = rng.random(count) < 0.5
@@ -73,12 +73,12 @@ class Exact(NamedTuple):
 
 
 def exact_answers(ranker: ModelRanker, histories: list[np.ndarray]) -> list[Exact]:
-    """What a perfect index would say."""
+    """The result of a perfect index."""
     return [exact_answer(logits) for logits, _ in asked(ranker, histories)]
 
 
 def exact_answer(logits: Logits) -> Exact:
-    """The best items of some rows, by looking at all."""
+    """The best items of some rows, by scoring all items."""
     found, base = (answer(scores, question(scores, BEST)) for scores in (logits, base_of(logits)))
     return Exact(logits, found.items, base.items, found.normaliser)
 

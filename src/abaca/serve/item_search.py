@@ -1,4 +1,4 @@
-"""Search for items by id or title, while a person types."""
+"""Search for items by id or title, while the user types."""
 
 from bisect import bisect_left
 from itertools import accumulate

@@ -20,7 +20,7 @@ LONGEST_ID = 512
 
 
 def _whole(value: Any) -> Any:
-    """JSON knows one kind of number: 3.0 is 3."""
+    """JSON has one kind of number: 3.0 is 3."""
     return int(value) if type(value) is float and value.is_integer() else value
 
 

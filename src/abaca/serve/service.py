@@ -89,7 +89,7 @@ class Service:
         if name is None:
             return next(iter(models.values()))
         if name not in models:
-            raise QueryError(f"there is no model '{name}'; there is {', '.join(models)}")
+            raise QueryError(f"there is no model '{name}'; available: {', '.join(models)}")
         return models[name]
 
     async def recommend(

@@ -46,7 +46,7 @@ def css(dark: bool) -> str:
 
 
 STYLE = f":root {{ {css(False)} }} @media (prefers-color-scheme: dark) {{ :root {{ {css(True)} }} }}"
-"""For a page, or for an SVG that stands alone."""
+"""For a page, or for a standalone SVG."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Figure:
         self._legend[name] = style
 
     def dot(self, panel: Any, name: str, at: tuple[float, float], group: str = "", hollow: bool = False) -> None:
-        """A ranker's dot; the hollow ones stand for a second group."""
+        """A ranker's dot; hollow dots are those of a second group."""
         style = _drawn(self._style(name)) | {"linestyle": "", "zorder": 3}
         colour, style["markersize"] = style["color"], style["markersize"] + 1
         edges = {"markerfacecolor": "none", "markeredgecolor": colour, "markeredgewidth": 1.3} if hollow else {}

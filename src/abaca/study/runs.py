@@ -161,7 +161,7 @@ def _source(data: DataSet) -> list[Any]:
     files = [path for path in (data.log, data.items) if path is not None]
     for path in files:
         if not path.exists():
-            raise SpecError(f"data '{data.name}': {path} is not there; pass the folder of the logs as --data FOLDER")
+            raise SpecError(f"data '{data.name}': {path} does not exist; pass the folder of the logs as --data FOLDER")
     inside = [file for path in files for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
     facts = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in inside]
     return [facts, data.synthetic, data.columns, repr(data.prepare)]

@@ -17,7 +17,7 @@ def read_toml(path: Path, hint: str) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SpecError(f"{path} is not there; {hint}") from None
+        raise SpecError(f"{path} does not exist; {hint}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: {error}") from error
 

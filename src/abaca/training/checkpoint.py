@@ -8,7 +8,7 @@ A model directory holds `model.json`, which names the other files with their che
     index-<checksum>.faiss          a search index of the item table, where `abaca index` made one
 
 Since the names carry checksums, replacing `model.json` swaps a model in one step: no reader ever sees halves of two.
-While training runs, `run.safetensors` (the state) and `training.jsonl` (a line per epoch) stand there too.
+While training runs, `run.safetensors` (the state) and `training.jsonl` (a line per epoch) are there too.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from abaca.types import Record
 FORMAT = 1
 KIND = "abaca model"
 RULE = "rule"
-"""Stands for the encoder where a baseline was saved."""
+"""In place of the encoder, for a saved baseline."""
 MODEL = "model.json"
 RECORD = "training.jsonl"
 STATE = "run.safetensors"
@@ -72,7 +72,7 @@ def locked_run(folder: Path, *, keep: bool) -> Iterator[None]:
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"{folder} is a file; give the name of a folder")
     if keep and (found := held(folder)):
-        cure = "`resume=True` goes on with it, `overwrite=True` begins anew"
+        cure = "`resume=True` continues it, `overwrite=True` starts again"
         raise ModelError(f"{folder} holds {found}; {cure if 'run' in found else '`overwrite=True` replaces it'}")
     fresh = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,19 +94,19 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def save_state(folder: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
-    """Save where a run is, so that it can go on from there."""
+    """Save the state of a run, so that it can be resumed."""
     write_tensors(folder / STATE, tensors, {"progress": json.dumps(progress)})
 
 
 def load_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Where a run was when it was last saved."""
+    """The last saved state of a run."""
     path = folder / STATE
     try:
         with safe_open(path, framework="pt") as file:
             progress: dict[str, Any] = json.loads((file.metadata() or {})["progress"])
             return {name: file.get_tensor(name) for name in file.keys()}, progress  # noqa: SIM118
     except FileNotFoundError:
-        raise ModelError(f"{path} is not there: nothing to resume; train without `resume=True`") from None
+        raise ModelError(f"{path} does not exist: there is no run to resume; train without `resume=True`") from None
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise ModelError(f"{path} cannot be read ({error}); delete it and train from the start") from error
 
@@ -162,12 +162,12 @@ class IndexRecord:
     kind: str
     effort: int
     facts: dict[str, Any]
-    """What was asked for and what was measured when it was made."""
+    """The options and the measurements of its construction."""
     weights: str
     """The file of weights that it was made for, whose name changes with them."""
 
     def document(self) -> dict[str, Any]:
-        """As `model.json` tells it."""
+        """As in `model.json`."""
         return {"kind": self.kind, "effort": self.effort, "weights": self.weights, "facts": self.facts}
 
 
@@ -217,15 +217,15 @@ def load_model(folder: str | Path) -> Saved:
         if Path(name).name != name:
             raise ModelError(f"{folder / MODEL} names a file outside the model directory: {name}")
         if not path.is_file():
-            raise ModelError(f"{path} is missing: the model directory is not whole; copy it again or train anew")
+            raise ModelError(f"{path} is missing: the model directory is incomplete; copy it again or train again")
         if _facts_or_none(path) != facts:
-            raise ModelError(f"{path} is not what was saved (size or checksum differs); copy it again or train anew")
+            raise ModelError(f"{path} is not what was saved (size or checksum differs); copy it again or train again")
         paths[name.split("-")[0]] = path
     try:
         catalogue = Catalogue.from_json(json.loads(paths["catalogue"].read_text(encoding="utf-8")))
         ranks = _build(document, catalogue.size, load_file(paths["weights"]))
     except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError, SpecError) as error:
-        raise ModelError(f"{folder}: the files do not fit together ({error}); train anew") from error
+        raise ModelError(f"{folder}: the files do not belong together ({error}); train again") from error
     return Saved(
         ranks, document["encoder"], document["output"], document["encoder_options"], catalogue, document["training"],
         _index_record(folder, document, paths), document.get("output_options", {}),
@@ -250,7 +250,7 @@ def weights_of(folder: Path) -> str:
 def set_index(
     folder: Path, weights: str, draft: Path | None, kind: str = "", effort: int = 0, facts: Any = None
 ) -> None:
-    """Make a file that stands in the folder the index of these weights, if they are still there; None takes it away."""
+    """Make a file of the folder the index of these weights, if they are still there; None removes it."""
     with _locked(folder):
         _set_index(folder, weights, draft, kind, effort, facts)
 
@@ -299,15 +299,15 @@ def _read_document(folder: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ModelError(f"{path} is not JSON ({error}); copy the model again or train anew") from error
+        raise ModelError(f"{path} is not JSON ({error}); copy the model again or train again") from error
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise ModelError(f"{path} does not describe an abaca model")
     version = document.get("format")
     if version != FORMAT:
-        cure = "update abaca" if isinstance(version, int) and version > FORMAT else "train anew"
+        cure = "update abaca" if isinstance(version, int) and version > FORMAT else "train again"
         raise ModelError(f"{folder} is in format {version}, this release reads format {FORMAT}; {cure}")
     if document.get("sha256") != _document_digest(document):
-        raise ModelError(f"{path} is not what was saved (its checksum differs); copy the model again or train anew")
+        raise ModelError(f"{path} is not what was saved (its checksum differs); copy the model again or train again")
     return document
 
 

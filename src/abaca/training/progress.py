@@ -12,7 +12,7 @@ from abaca.types import Record
 
 
 def is_interactive() -> bool:
-    """Whether somebody sees progress: standard error is a terminal, or this is a notebook."""
+    """Whether progress is visible: standard error is a terminal, or this is a notebook."""
     return sys.stderr.isatty() or get_console().is_jupyter
 
 

@@ -160,7 +160,7 @@ def finished_run(folder: Path, identity: dict[str, Any]) -> Saved | None:
 
 
 def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
-    """Refuse to go on with another run than this one."""
+    """Refuse to resume another run."""
     was, now = ({**run, **run["encoder_options"], **run["options"]} for run in (before, identity))
     changed = [name for name in now if was.get(name) != now[name] and not name.endswith("options")]
     if changed:

@@ -25,7 +25,7 @@ from abaca.types import Record
 log = logging.getLogger(__name__)
 
 LONGEST_WARMUP = 2
-"""The warm-up takes at most one of so many steps: a short run must train too."""
+"""The warm-up takes at most 1 / LONGEST_WARMUP of all steps: a short run must train too."""
 
 
 class Step(NamedTuple):
@@ -50,7 +50,7 @@ class Callback:
 
 
 class Trainer:
-    """Trains one model on one set of sequences; its state can be saved and taken up at any step."""
+    """Trains one model on one set of sequences; its state can be saved and resumed at any step."""
 
     def __init__(
         self, model: Model, sequences: Sequences, options: TrainingOptions, *, everything: bool = False
@@ -213,7 +213,7 @@ class Trainer:
         return tensors | {"random": torch.get_rng_state()}
 
     def resume(self, path: Path) -> None:
-        """Go on from a saved state."""
+        """Resume from a saved state."""
         tensors, progress = load_state(path)
         random = {name: tensors.pop(name) for name in ("random", "random.cuda") if name in tensors}
         tensors = {name: tensor.to(self.device, copy=True) for name, tensor in tensors.items()}
@@ -244,7 +244,7 @@ def _threads(count: int) -> Iterator[None]:
 
 
 class swapped:
-    """Within, the model has other weights."""
+    """The model has other weights within the block."""
 
     def __init__(self, weights: dict[str, Any], other: dict[str, Tensor] | None) -> None:
         self.weights, self.other = weights, other

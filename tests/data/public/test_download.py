@@ -202,5 +202,5 @@ def test_a_second_process_is_sent_away(site: Site, tmp_path: Path) -> None:
 
 def test_a_file_for_which_there_is_no_room(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: module.shutil._ntuple_diskusage(10, 10, 0))
-    with pytest.raises(FetchError, match="no room"):
+    with pytest.raises(FetchError, match="more than the free disk space"):
         get(site, tmp_path)

@@ -271,7 +271,7 @@ def test_a_wrong_checksum_is_refused_unless_it_is_accepted(site: Site, tmp_path:
 
 def test_a_file_put_by_hand_is_verified_and_never_deleted(tmp_path: Path) -> None:
     put(tmp_path / "ml-1m", "ml-1m.zip", RATINGS)
-    with pytest.raises(FetchError, match=r"md5.*ml-1m\.zip: delete that to fetch it anew"):
+    with pytest.raises(FetchError, match=r"md5.*ml-1m\.zip: delete that file to download it again"):
         fetch(find_recipe("ml-1m"), tmp_path)
     assert (tmp_path / "ml-1m" / "downloads" / "ml-1m.zip").read_bytes() == RATINGS
 
@@ -295,7 +295,9 @@ def test_a_failure_leaves_what_was_fetched_before(site: Site, tmp_path: Path, co
     before = fetch(movielens(site), tmp_path)
     rows = rows_of(before.log)
     (before.folder / "downloads" / "ml-1m.zip").write_bytes(content)
-    with pytest.raises(FetchError, match=r"(archive holds no|cannot be unpacked).*delete that to fetch it anew"):
+    with pytest.raises(
+        FetchError, match=r"(archive holds no|cannot be unpacked).*delete that file to download it again"
+    ):
         fetch(movielens(site), tmp_path, overwrite=True)
     assert rows_of(before.log) == rows
     assert fetch(movielens(site), tmp_path).facts == before.facts

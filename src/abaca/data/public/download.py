@@ -31,7 +31,7 @@ PAUSE_SECONDS = 1.0
 
 CHUNK = 1 << 18
 BUSY = (408, 429, 500, 502, 503, 504)
-"""HTTP answers that are worth another attempt."""
+"""HTTP status codes after which the request is repeated."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,9 @@ def _receive(address: str, part: Path, progress: Progress) -> None:
         version = _version(address, answer)
         done = _rest_begins(answer, part, begun, version)
         if version.total is not None and version.total - done > shutil.disk_usage(part.parent).free:
-            raise FetchError(f"{address} has {version.total:,} bytes, and there is no room for it in {part.parent}")
+            raise FetchError(f"{address} has {version.total:,} bytes, more than the free disk space of {part.parent}")
         if not done:
-            _discard(part)  # first: bytes of one version must never stand beside the name of another
+            _discard(part)  # first: bytes of one version must never be beside the name of another
         _state(part).write_text(json.dumps(asdict(version)), encoding="utf-8")
         with part.open("ab" if done else "wb") as target:
             while chunk := _read(answer):

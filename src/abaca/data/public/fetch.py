@@ -124,7 +124,7 @@ def _sidecar(file: Path) -> Path:
 
 
 def _address_of(file: Path) -> str | None:
-    """Where a file came from; None if somebody put it there by hand."""
+    """The address of a file; None if it was put there by hand."""
     return _sidecar(file).read_text(encoding="utf-8").strip() if _sidecar(file).exists() else None
 
 
@@ -134,7 +134,7 @@ def _naming(file: Path) -> Iterator[None]:
     try:
         yield
     except FetchError as error:
-        raise FetchError(f"{error}. It is {file}: delete that to fetch it anew") from error
+        raise FetchError(f"{error}. It is {file}: delete that file to download it again") from error
 
 
 def _or_recbole(recipe: Recipe, origin: Origin) -> str:

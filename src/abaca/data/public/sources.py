@@ -22,13 +22,13 @@ class Origin:
     layout: str
     """How the log is written, see `data/layouts.py`."""
     address: str | None = None
-    """Where the file is downloaded; None where a person has to get it."""
+    """Where the file is downloaded; None if it must be obtained by hand."""
     by_hand: str | None = None
-    """How a person gets the file, where it has no address."""
+    """How to obtain the file by hand, if it has no address."""
     file: str = ""
     """The file's name; that of the address when not given."""
     also: Mapping[str, str] = field(default_factory=dict)
-    """Other files that a person may put in its place, and their layouts."""
+    """Other files that may replace it, and their layouts."""
     log: tuple[str, ...] = ()
     """What the log may be called inside an archive."""
     titles: str | None = None

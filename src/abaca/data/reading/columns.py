@@ -39,7 +39,7 @@ class Columns(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The column names that were asked for; None means: recognise it."""
+    """The requested column names; None means: recognise it."""
 
     user: str | None = None
     item: str | None = None
@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
 
 
 def choose(found: Sequence[str], wanted: Wanted, where: str) -> Columns:
-    """The columns to read: those asked for, else those recognised among the found ones."""
+    """The columns to read: those requested, else those recognised."""
     user = _column("user", found, wanted, where)
     item = _column("item", found, wanted, where)
     if user is None or item is None:
@@ -76,7 +76,7 @@ def candidates(role: str, found: Sequence[str]) -> list[str]:
 
 
 def passed_over(found: Sequence[str], wanted: Wanted, chosen: Columns) -> dict[str, list[str]]:
-    """Other columns recognised for a role, where the role was not asked for."""
+    """Other columns recognised for a role, if none was requested for it."""
     rivals = {
         role: [column for column in candidates(role, found) if column not in chosen]
         for role in Columns._fields
@@ -106,7 +106,7 @@ def _column(role: str, found: Sequence[str], wanted: Wanted, where: str) -> str 
 
 
 def recognise(role: str, found: Sequence[str], where: str) -> str | None:
-    """The column recognised for a role, if there is one; two that look alike are an error."""
+    """The column recognised for a role, if there is one; two equal matches are an error."""
     known = candidates(role, found)
     alike = [column for column in known if _plain(column) == _plain(known[0]) and column != known[0]]
     if alike:

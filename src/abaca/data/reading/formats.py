@@ -49,7 +49,7 @@ SAMPLE = 1000
 
 @dataclass(frozen=True)
 class LogFile:
-    """One file of a log, and what a reader must know of it."""
+    """One file of a log, with its format."""
 
     path: Path
     name: str
@@ -145,7 +145,7 @@ def format_of(path: Path) -> str | None:
 def _open(path: Path, shown: str) -> LogFile:
     kind = format_of(path)
     if kind is None:
-        raise LogError(f"{shown}: cannot tell the format by its ending; known endings are {_endings()}")
+        raise LogError(f"{shown}: the format cannot be recognised by the file ending; known endings are {_endings()}")
     if kind != "parquet" and path.suffix.lower() not in COMPRESSED:
         _check_text(path, shown)
     try:

@@ -188,7 +188,7 @@ class Staging:
         elif columns.time is not None:
             times = time_kind(types[f"c{places[2]}"], part.where)
             if times not in (None, self._times):
-                raise LogError(f"{part.where}: the times are {times}s, but {self._times}s before; make them alike")
+                raise LogError(f"{part.where}: the times are {times}s, but {self._times}s before; use one type")
 
     def _select(self, part: Part, places: Places, types: dict[str, str]) -> str:
         """The query that reads ids and times of a part and marks its bad rows."""

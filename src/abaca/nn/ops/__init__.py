@@ -1,6 +1,6 @@
-"""Operations with a fast form: the one room that knows kernels.
+"""Operations with a fast form: the only package with kernels.
 
-Each module opens with a formula. Then follow the plain form, which autograd differentiates, the fast form, and the
+Each module begins with a formula. Then follow the plain form, which autograd differentiates, the fast form, and the
 choice between them. `form` fixes the choice in a `with` block:
 
     with ops.form("plain"):

@@ -176,7 +176,7 @@ def _variable(name: str, forms: dict[str, Form]) -> Form:
 
 
 def instructions() -> Literal["avx2", "portable"] | None:
-    """The instructions that native code uses; None where plain torch does the work."""
+    """The instructions that native code uses; None where plain torch is used."""
     loaded = None if current_form() == "plain" else library()
     if loaded is None:
         return None

@@ -1,4 +1,4 @@
-"""Triton kernels: the log-sum-exp of a row's base logits over the items that nobody claimed, and its gradients.
+"""Triton kernels: the log-sum-exp of a row's base logits over the unclaimed items, and its gradients.
 
 A program owns a block of rows (or of items), walks a share of the items (or rows) and writes what it found to a place
 of its own; torch adds up the shares. Nothing is added by atomics, so the same run gives the same bits. Logits are made
@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 VARYING = ("rows", "catalogue", "claims", "share")
-"""Numbers that change from batch to batch: no kernel is compiled anew for them."""
+"""Numbers that change from batch to batch: kernels are not specialised for them."""
 
 
 @triton.jit(do_not_specialize=VARYING)

@@ -5,7 +5,7 @@ its target. Their logits are ordinary tensors (N, C). The kernels of `triton_ker
 
     loss = log(exp(sum over unclaimed items) + Σ exp(claimed logits)) − logit of the target
 
-It is opt-in, by `ABACA_TRITON=1` or `ops.form("triton")`: nobody has measured it on a GPU.
+It is opt-in, by `ABACA_TRITON=1` or `ops.form("triton")`: it has not been run on a GPU.
 """
 
 import functools
@@ -28,7 +28,7 @@ WIDEST = 256
 """Vectors of more dimensions do not fit into a program's registers: they take the plain form."""
 
 BLOCKS = ((64, 64), (128, 32), (WIDEST, 16))
-"""Up to so many dimensions, blocks of so many rows and items."""
+"""For at most this many dimensions: the rows and items of a block."""
 
 PROGRAMS = 512
 """About how many programs a kernel has at least, so that a GPU has enough to do."""
@@ -129,7 +129,7 @@ def products(queries: Tensor, table: Tensor, items: Tensor) -> Tensor:
 
 
 def _tiles(rows: int, width: int) -> Iterator[slice]:
-    """As many rows of so many numbers as torch may hold at a time."""
+    """The largest number of rows of this width that fits into torch's memory limit."""
     height = max(1, TILE_ELEMENTS // width)
     return (slice(start, start + height) for start in range(0, rows, height))
 

@@ -18,7 +18,7 @@ def pick(per_position: Tensor, positions: Tensor) -> Tensor:
 
 
 class Encoded(NamedTuple):
-    """A batch of windows after the encoder. A row is a prediction that is asked for; there are N."""
+    """A batch of windows after the encoder. A row is a requested prediction; there are N."""
 
     states: Tensor  # (B, L, M, D)
     embedded: Tensor  # (B, L, D) the items' vectors
@@ -37,7 +37,7 @@ class Encoded(NamedTuple):
 
     @property
     def asked(self) -> Tensor:
-        """Which of the (B, T) predictions are asked for."""
+        """Mask of the requested predictions (B, T)."""
         return self.positions >= 0
 
     @property
@@ -75,7 +75,7 @@ class Encoded(NamedTuple):
 
 
 class EncodedOnce(Encoded):
-    """One prediction per window, each asked for: no shape depends on a value, so a tracer can follow."""
+    """One prediction per window, all requested: no shape depends on a value, so a tracer can follow."""
 
     def rows(self, per_prediction: Tensor) -> Tensor:
         """Flatten (B, 1, …) to (B, …)."""

@@ -21,7 +21,7 @@ class Slots(NamedTuple):
         """Slots of `items` (B, L), oldest first, negative where there is no item."""
         present = items >= 0
         same = (items.unsqueeze(2) == items.unsqueeze(1)) & present.unsqueeze(1)  # (B, L, L)
-        earlier = torch.tril(same, diagonal=-1).any(dim=2)  # an equal item stands before
+        earlier = torch.tril(same, diagonal=-1).any(dim=2)  # an equal item occurs before
         ids = torch.where(present & ~earlier, items, empty)
         return cls(ids, same if torch.compiler.is_compiling() or bool(earlier.any()) else None)
 

@@ -71,7 +71,7 @@ class OutputSpec:
         for part in rest:
             if part in ("Mi", "nodup"):
                 if part in flags:
-                    raise _refuse(text, f"{part} stands twice")
+                    raise _refuse(text, f"{part} occurs twice")
                 flags.append(part)
             elif partition is not None:
                 raise _refuse(text, "it takes one of C, CP, R:ks, CR:ks, CPR:ks")

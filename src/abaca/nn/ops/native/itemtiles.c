@@ -18,7 +18,7 @@
 typedef struct {
     int64_t room;          /* C: how many candidates a row keeps at most; no fewer than Σk, or V */
     const int32_t *sorted; /* (B, K) the items of the histories, ascending */
-    const int64_t *slots;  /* (B, K) where they stand in them */
+    const int64_t *slots;  /* (B, K) their places in them */
     float *shift;          /* (N,) the highest logit of the sum, −∞ at first */
     double *sum;           /* (N,) Σ exp(logit − shift): 0 at first; once settled, over all items */
     float *hit;            /* (N,) the target's base logit */

@@ -79,7 +79,7 @@ typedef struct {
 
 /* exp(x) for x ≤ 0 to within 2e-7, relative: x = n ln 2 + r with |r| ≤ ln 2 / 2,
  * exp(r) = 1 + r + r² (P4 + P3 r + … + P0 r⁴), the coefficients with the least relative error. */
-#define EXP_LOWEST -87.3365447f /* below it stands 0 */
+#define EXP_LOWEST -87.3365447f /* below it the result is 0 */
 #define EXP_LOG2E 1.44269504088896341f
 #define EXP_LN2_HIGH 0.693359375f
 #define EXP_LN2_LOW -2.12194440e-4f
@@ -89,7 +89,7 @@ typedef struct {
 #define EXP_P3 1.6666520036e-1f
 #define EXP_P4 4.9999993273e-1f
 
-/* Floats are added up over so many values at most, then in double. */
+/* Floats are accumulated over at most this many values, then in double. */
 #define SUM_BLOCK 1024
 
 #if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
