@@ -72,8 +72,10 @@ def commands(language: str, code: str) -> list[list[str]]:
         return [[sys.executable, "-c", code]]
     lines = [shlex.split(line, comments=True) for line in code.splitlines()]
     words = [line for line in lines if line and line[0] not in NOT_RUN]
+    settings = [[word for word in line if word.startswith("ABACA_")] for line in words]
+    words = [line[len(given) :] for line, given in zip(words, settings, strict=True)]
     assert all(line[0] == "abaca" for line in words), code
-    return [[sys.executable, "-m", *line] for line in words]
+    return [["env", *given, sys.executable, "-m", *line] for line, given in zip(words, settings, strict=True)]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python", "sh")], ids=shown)

@@ -1,6 +1,7 @@
 """An encoder and an output layer of one's own: train, save, load, and refuse."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from abaca.errors import ModelError, SpecError
 from abaca.nn.encoders import ENCODERS, Encoder, Inputs
 from abaca.nn.outputs import Encoded, Output, make_output
 from abaca.plugins import OUTPUT_PLUGINS
+from abaca.serve.service import Service
 
 LOG = synthetic_log("copy-after-repeat", users=30, items=20, length=10, seed=1)
 QUICK: dict[str, Any] = {"epochs": 2, "lr": 0.02, "warmup": 2, "batch_targets": 100, "device": "cpu"}
@@ -118,3 +120,26 @@ def test_what_cannot_be_registered_is_refused() -> None:
         abaca.register(dict)
     with pytest.raises(SpecError, match=r"the name 'sasrec' of .* is taken"):
         abaca.register(type("Mine", (Encoder,), {"name": "sasrec"}))
+
+
+def test_a_command_and_the_server_take_the_classes_that_the_caller_names(tmp_path: Path) -> None:
+    abaca.Recommender(RunningMean(MeanOptions(dim=8)), "softmax", **QUICK).fit(LOG).save(tmp_path / "model")
+    program = "from abaca.cli import main; main()"
+    here = str(Path(__file__).parent)
+    recommend = ["recommend", str(tmp_path / "model"), "1", "2", "--json"]
+
+    def run(classes: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "ABACA_PLUGINS": classes}
+        command = [sys.executable, "-c", program, *recommend]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=here)
+
+    done = run("test_plugins:RunningMean")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["items"]
+    refused = run("test_plugins:Nothing")
+    assert refused.returncode == 2
+    assert "write module:Class" in refused.stderr
+    assert run("").returncode == 2  # the model alone imports nothing
+    service = Service([tmp_path / "model"])  # in this process the class is registered
+    assert service.model().facts["encoder"] == "running-mean"
+    service.close()

@@ -39,6 +39,9 @@ COMMANDS = {
 }
 """Each is a module of this package; the summary is the first line of its help."""
 
+PLUGINS = "ABACA_PLUGINS"
+"""Classes of one's own that every command may use, as in my_encoder:Convolution,my_output:Bonus."""
+
 COMPLETION = "_ABACA_COMPLETE"
 """Set when a shell requests completions."""
 
@@ -94,6 +97,7 @@ def main() -> None:
     keep_memory()
     _add_commands(sys.argv[1:])
     try:
+        _register_plugins(os.environ.get(PLUGINS, ""))
         app()
     except UserError as error:
         errors_to().print(f"[bold red]error:[/] {_escaped(with_flags(str(error)))}", highlight=False, soft_wrap=True)
@@ -122,6 +126,23 @@ def _add_commands(arguments: list[str]) -> None:
             importlib.import_module(f"abaca.cli.{name}").add_to(app)
         else:
             app.command(name, help=summary)(lambda: None)
+
+
+def _register_plugins(classes: str) -> None:
+    """Register encoders and output layers of one's own, which the caller names as module:Class, with commas."""
+    if not classes:
+        return
+    from abaca.errors import SpecError
+    from abaca.plugins import register
+
+    sys.path.insert(0, os.getcwd())
+    for path in classes.split(","):
+        module, _, name = path.strip().partition(":")
+        try:
+            kind = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise SpecError(f"{PLUGINS}: {path!r} cannot be imported ({error}); write module:Class") from error
+        register(kind)
 
 
 def with_flags(message: str) -> str:
