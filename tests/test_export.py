@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 
 from abaca.cli import app, main
 from abaca.errors import SpecError
-from abaca.export import INPUTS, OUTPUTS, export_onnx
+from abaca.export import INPUTS, OUTPUTS, RecurrentLayer, export_onnx
 from abaca.recommender import Recommender
 from models import WINDOW, untrained
 
@@ -135,3 +136,9 @@ def test_nothing_but_an_older_export_is_replaced(tmp_path: Path) -> None:
         export_onnx(recommender.saved, WINDOW, tmp_path / "model" / "model.onnx")
     assert (tmp_path / "model" / "model.json").read_text() == whole
     assert not (tmp_path / "model" / "model.onnx").exists()
+
+
+@pytest.mark.parametrize("wrong", [{"bias": True}, {"bias": False, "num_layers": 2}])
+def test_a_gru_that_the_graph_cannot_express_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="one layer, one direction and no biases"):
+        RecurrentLayer(torch.nn.GRU(4, 4, **wrong))

@@ -587,3 +587,30 @@ def test_what_a_baseline_does_not_have_is_refused(tmp_path: Path) -> None:
     for call in (lambda: rule.similar(1), rule.ranker):
         with pytest.raises(ModelError, match="'popularity' is a simple rule: it has no item vectors"):
             call()
+
+
+def visits() -> pyarrow.Table:
+    """Six users with six of five items each."""
+    items = [f"i{(user * time) % 5}" for user in range(6) for time in range(6)]
+    return pyarrow.table({"user": list("aaaaaabbbbbbccccccddddddeeeeeeffffff"), "item": items, "time": list(range(36))})
+
+
+def test_a_refit_of_a_loaded_model_keeps_the_titles(tmp_path: Path) -> None:
+    table = visits()
+    items = pyarrow.table({"id": [f"i{i}" for i in range(5)], "title": [f"Item {i}" for i in range(5)]})
+    quick = {"epochs": 1, "dim": 4, "hidden": 8, "device": "cpu"}
+    abaca.Recommender("gru4rec", "softmax", **quick).fit(table, items=items).save(tmp_path / "model")
+    again = abaca.load(tmp_path / "model").fit(table, refit=True)
+    found = again.recommend(["i1"], n=2)
+    assert [item.name for item in found] == [f"Item {id[1]}" for id in found.ids]
+
+
+def test_histories_and_policies_by_user() -> None:
+    model = abaca.Recommender("gru4rec", "softmax", epochs=1, dim=4, hidden=8, device="cpu").fit(visits())
+    histories = {"x": ["i1"], "y": ["i1", "i2"]}
+    policies = {"y": abaca.Policy(n=1), "x": abaca.Policy(n=3)}
+    assert [len(answer) for answer in model.recommend_many(histories, policy=policies)] == [3, 1]
+    series = pandas.Series(histories)
+    assert model.recommend_many(series, 1).to_pandas()["user_id"].tolist() == ["x", "y"]
+    with pytest.raises(QueryError, match="one policy for each user"):
+        model.recommend_many(histories, policy={"x": abaca.Policy()})

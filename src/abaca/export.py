@@ -73,6 +73,8 @@ class RecurrentLayer(nn.Module):
 
     def __init__(self, gru: nn.GRU) -> None:
         super().__init__()
+        if gru.bias or gru.num_layers > 1 or gru.bidirectional:
+            raise SpecError("a GRU can be exported with one layer, one direction and no biases only")
         self.hidden = gru.hidden_size
         for name in ("weight_ih_l0", "weight_hh_l0"):
             reset, update, new = getattr(gru, name).detach().chunk(3)

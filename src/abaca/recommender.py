@@ -8,6 +8,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+
 from abaca.data.folder import check_apart
 from abaca.data.log import Log, read_log
 from abaca.data.prepare import PrepareOptions, prepare
@@ -108,7 +110,7 @@ class Recommender:
         where = None if folder is None else Path(folder)
         self._check_place(data, where)
         run = self._run(refit)
-        self._items = self._items if items is None else items
+        self._items = self._item_table(refit) if items is None else items
         shown = callback is None and (is_interactive() if progress is None else progress)
         bar = ProgressBar(run.epochs, self.training.metric) if shown else nullcontext(callback)
         with nullcontext() if where is None else locked_run(where, keep=not (resume or overwrite)):
@@ -117,6 +119,13 @@ class Recommender:
                 saved = run.train(sequences, self.device, where, resume=resume, callback=called)
         self.sequences = sequences
         return self._adopt(saved)
+
+    def _item_table(self, refit: bool) -> Any:
+        """The item table of an earlier fit; a refit of a loaded model takes the columns that it carries."""
+        columns = self.saved.catalogue.columns if refit and self.saved is not None else {}
+        if self._items is not None or not columns:
+            return self._items
+        return pyarrow.table({"id": self.saved.catalogue.ids, **columns})  # type: ignore[union-attr]
 
     def _check_place(self, data: Any, where: Path | None) -> None:
         """Refuse a run that would fail, before anything is read."""
@@ -161,7 +170,7 @@ class Recommender:
         histories: Histories,
         n: int = 10,
         *,
-        policy: Policy | Sequence[Policy] | None = None,
+        policy: Policy | Sequence[Policy] | Mapping[Id, Policy] | None = None,
         times: Times = None,
         now: Now = None,
         **rules: Any,
@@ -169,7 +178,7 @@ class Recommender:
         """The next items after each of many histories: a list of them, or a mapping from users to histories.
 
         The rules are those of `recommend`; `times` and `now` have an entry for each history. Instead of `n` and rules,
-        `policy` takes one `Policy` for all histories, or a list with one for each.
+        `policy` takes one `Policy` for all histories, a list with one for each, or a mapping from users.
         """
         self._trained()
         assert self._advisor is not None
@@ -177,6 +186,12 @@ class Recommender:
         if policy is not None and rules:
             raise QueryError(f"{', '.join(rules)} belongs to the policy: give `policy` or rules, not both")
         policy = Policy(n=n, **rules) if policy is None else policy
+        if hasattr(histories, "to_dict"):  # a pandas series: its index names the users
+            histories = histories.to_dict()
+        if isinstance(policy, Mapping):
+            if not isinstance(histories, Mapping) or set(policy) != set(histories):
+                raise QueryError("policies by user need histories by user: one policy for each user, and no other")
+            policy = [policy[user] for user in histories]
         if isinstance(histories, Mapping):
             answers = self._advisor.recommend(list(histories.values()), policy, times, now)
             return RecommendationBatch(answers, histories)

@@ -95,6 +95,21 @@ def test_each_row_may_have_lists_of_its_own(recommender: Recommender, tmp_path: 
     assert [set(row["ids"]) for row in found] == [{"i3"}, {"i3", "i4", "i7"}, set()]
 
 
+def test_rules_of_a_row_that_would_be_ignored_are_refused(recommender: Recommender, tmp_path: Path) -> None:
+    to = tmp_path / "out.parquet"
+    (tmp_path / "in.jsonl").write_text(
+        '{"user": "a", "history": ["i1"], "exclude": null}\n{"user": "b", "history": ["i1"], "exclude": "i2"}\n'
+    )
+    with pytest.raises(LogError, match=r"line 2: .*is not a list of ids"):
+        recommend_file(recommender, HistorySource(tmp_path / "in.jsonl"), to, Policy(n=3))
+    pq.write_table(pa.table({"user": ["a"], "history": [["i1"]], "candidates": ["i2"]}), tmp_path / "text.parquet")
+    with pytest.raises(LogError, match="'candidates' cannot be used, it does not hold lists"):
+        recommend_file(recommender, HistorySource(tmp_path / "text.parquet"), to, Policy(n=3))
+    pq.write_table(pa.table({"user": ["a"], "item": ["i1"], "exclude": [["i2"]]}), tmp_path / "log.parquet")
+    with pytest.raises(LogError, match="'exclude' cannot be used, a log has no rules"):
+        recommend_file(recommender, HistorySource(tmp_path / "log.parquet"), to, Policy(n=3))
+
+
 def test_json_lines_and_csv_say_the_same(recommender: Recommender, tmp_path: Path) -> None:
     write_lists(tmp_path / "in.parquet")
     expected = answers(recommender, tmp_path)

@@ -102,7 +102,8 @@ def _answered(recommender: Recommender, histories: Queries, policy: Policy, star
     while part := list(islice(rest, PART)):
         policies = [_own(policy, query) for query in part]
         times = [query.times for query in part if query.times is not None]
-        answers = recommender.recommend_many([query.ids for query in part], policy=policies, times=times or None)
+        known = times if len(times) == len(part) else None
+        answers = recommender.recommend_many([query.ids for query in part], policy=policies, times=known)
         yield table_of(part, answers, schema)
 
 

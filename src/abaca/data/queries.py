@@ -130,6 +130,7 @@ class ListQueries:
                 raise LogError(
                     f"{file.name}: column {column!r} does not hold lists; leave --history-column out for a log"
                 )
+            check_rules(file)
         self.database = Database()
         self.files = [replace(file, path=self.database.without_wildcards(file.path)) for file in files]
         self.column, self.user = column, user
@@ -144,7 +145,7 @@ class ListQueries:
         for file, length in zip(self.files, self.lengths, strict=True):
             skipped = min(max(0, start - before), length)
             broken = "broken" if file.format == "json" else "false"
-            own = [name for name in OWN_LISTS if name in _list_columns(file) and name != self.column]
+            own = [name for name in OWN_LISTS if name in file.columns and name != self.column]
             columns = [self.column, *own] if self.user is None else [self.column, *own, self.user]
             fields = ", ".join([broken, *(f"c{file.columns.index(column)}" for column in columns)])
             rows = self._rows(file, f"SELECT {fields}", f"OFFSET {skipped}")
@@ -210,6 +211,8 @@ class HistorySource:
         files = open_files(self.path)
         lists = self.history or self._list_column(files[0])
         if lists is None:
+            for file in files:
+                check_rules(file, log=True)
             bad = {} if self.on_bad_row is None else {"on_bad_row": self.on_bad_row}
             log = read_log(self.path, user=self.user, item=self.item, time=self.time, **{**self.like, **bad})
             return LogQueries(log, self.options)
@@ -243,6 +246,17 @@ def _list_columns(file: LogFile) -> list[str]:
     if file.format == "json":
         return [name for name in file.columns if isinstance(next(iter(file.sample(name)), None), list)]
     return []
+
+
+def check_rules(file: LogFile, *, log: bool = False) -> None:
+    """Refuse a column of rules that would be ignored: one without lists, or one of a log.
+
+    JSON lines are checked one by one when they are read.
+    """
+    for name in OWN_LISTS if log or file.format == "parquet" else ():
+        if name in file.columns and log == (name in _list_columns(file)):
+            why = "a log has no rules of its own" if log else "it does not hold lists"
+            raise LogError(f"{file.name}: column {name!r} cannot be used, {why}; give it another name or remove it")
 
 
 def _check_column(file: LogFile, column: str) -> None:

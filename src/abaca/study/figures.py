@@ -66,7 +66,7 @@ def sensitivity_figure(state: StudyState) -> Figure | None:
         show_values(panel, option, sorted({x for points in lines.values() for x, _ in points}))
         first = at % len(options) == 0
         up = "validation NDCG@10 (%)" if first else ""
-        figure.title(panel, ENCODER_NAMES[encoder] if first else "", WORDS.get(option, option), up)
+        figure.title(panel, ENCODER_NAMES.get(encoder, encoder) if first else "", WORDS.get(option, option), up)
         panel.set_ylim(0, 1.1 * max((y for points in lines.values() for _, y in points), default=1.0) or 1.0)
     figure.legend()
     return figure
@@ -114,7 +114,7 @@ def learning_figure(state: StudyState) -> Figure | None:
         entry = (chosen and state.results.get("run", chosen.id)) or {"epochs": []}
         points = [(epoch["epoch"] + 1, 100 * epoch[METRIC]) for epoch in entry["epochs"] if METRIC in epoch]
         if points:
-            lines[f"{key.data}, {ENCODER_NAMES[key.encoder]}", key.output] = points
+            lines[f"{key.data}, {ENCODER_NAMES.get(key.encoder, key.encoder)}", key.output] = points
     words = "Validation NDCG@10 in percent after each epoch, a panel per data set and encoder, a line per output layer"
     figure = _panels("learning", words, lines, (4, 2.5, 2.3))
     if figure is None:
@@ -135,7 +135,7 @@ def calibration_figure(state: StudyState) -> Figure | None:
             if row.group != BASELINES and found is not None and found["calibration"] is not None:
                 bins = [b for b in found["calibration"]["bins"] if b["count"] >= FEWEST]
                 if bins:
-                    panel = f"{name}, {ENCODER_NAMES[row.encoder]}"
+                    panel = f"{name}, {ENCODER_NAMES.get(row.encoder, row.encoder)}"
                     lines[panel, row.output] = [(b["predicted"], b["observed"]) for b in bins]
     words = "Observed share of repeats by the predicted probability of a repeat; the diagonal is a perfect prediction"
     figure = _panels("calibration", words, lines, (4, 2.6, 2.5))

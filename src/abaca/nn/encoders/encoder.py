@@ -21,7 +21,11 @@ class EncoderOptions:
 
 
 class Inputs(NamedTuple):
-    """A batch of windows with the vectors of their items."""
+    """A batch of windows with the vectors of their items.
+
+    Values after the end of a window, times included, have no meaning. Times are float64: subtract before a cast. `now`
+    is known per prediction, states are per position: other positions take the time of the next item as their moment.
+    """
 
     windows: Windows[Tensor]  # items (B, L), positions (B, T), and where they are known times (B, L) and now (B, T)
     embedded: Tensor  # (B, L, D); after the end of a window any item's
