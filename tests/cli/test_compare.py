@@ -7,12 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
 from abaca.cli import compare, tune
-from abaca.data.synthetic import write_synthetic
+from abaca.data.synthetic import synthetic_log
 from abaca.errors import SpecError
 
 ROWS = [
@@ -53,7 +54,8 @@ def run(*words: object) -> Result:
 
 def study(folder: Path, text: str = STUDY, epochs: int = 1) -> Path:
     (folder / "data").mkdir()
-    write_synthetic(folder / "data" / "shop.parquet", "mixed", users=40, items=30, length=14, seed=0)
+    log = synthetic_log("mixed", users=40, items=30, length=14, seed=0)
+    pyarrow.parquet.write_table(log, folder / "data" / "shop.parquet")
     names = "".join(f"{item},Thing {item}\n" for item in range(30))
     (folder / "data" / "items.csv").write_text(f"item,title\n{names}", encoding="utf-8")
     (folder / "study.toml").write_text(text.replace("EPOCHS", str(epochs)), encoding="utf-8")

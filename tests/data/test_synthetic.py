@@ -5,10 +5,9 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet
 import pytest
 
-from abaca.data.synthetic import CLUSTER, Rule, synthetic_log, write_synthetic
+from abaca.data.synthetic import CLUSTER, Rule, synthetic_log
 from oracles import best_possible, oracle
 
 RULES: list[Rule] = ["copy-after-repeat", "never-copy", "copy-twice"]
@@ -84,8 +83,6 @@ def test_mixed_is_like_a_shop(tmp_path: Path) -> None:
     assert 0.1 < 1 - pairs / len(users) < 0.6
     popularity = np.sort(np.bincount(items, minlength=500))[::-1]
     assert popularity[:50].sum() > 0.4 * len(items)
-    write_synthetic(tmp_path / "log.parquet", "mixed", 2000, 500, 25, 0)
-    assert pyarrow.parquet.read_table(tmp_path / "log.parquet").equals(log)
 
 
 def test_rules_that_are_not_known() -> None:

@@ -10,13 +10,11 @@ New items are drawn at random for each user, so that no model can know them by h
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow
-import pyarrow.parquet
 
 Rule = Literal["copy-after-repeat", "never-copy", "copy-twice", "mixed"]
 RULES: tuple[str, ...] = get_args(Rule)
@@ -41,16 +39,6 @@ BEGIN = 1_600_000_000
 def synthetic_log(rule: Rule, users: int, items: int, length: int, seed: int) -> pyarrow.Table:
     """A log (user, item, time) of integers; `length` interactions a user, in `mixed` on average."""
     return pyarrow.concat_tables(_tables(rule, users, items, length, seed))
-
-
-def write_synthetic(path: str | Path, rule: Rule, users: int, items: int, length: int, seed: int) -> None:
-    """The same log, written to a Parquet file piece by piece."""
-    tables = _tables(rule, users, items, length, seed)
-    first = next(tables)
-    with pyarrow.parquet.ParquetWriter(path, first.schema) as writer:
-        writer.write_table(first)
-        for table in tables:
-            writer.write_table(table)
 
 
 def _tables(rule: Rule, users: int, items: int, length: int, seed: int) -> Iterator[pyarrow.Table]:

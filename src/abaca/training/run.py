@@ -25,7 +25,6 @@ from abaca.training.checkpoint import (
     save_model,
     write_record,
 )
-from abaca.training.start import start_from_counts
 from abaca.training.trainer import Callback, Step, Trainer
 from abaca.types import Record
 
@@ -74,10 +73,7 @@ class Run:
             output = output_layer(self.output, self.output_options)
             check_memory(self.encoder, output, catalogue.size, **self.encoder_options)
             torch.manual_seed(self.options.seed)
-            ranks = make_model(self.encoder, output, catalogue.size, **self.encoder_options)
-            if self.options.start == "counts":
-                start_from_counts(ranks, sequences.training(everything=everything), self.options.seed)
-            ranks.to(device)
+            ranks = make_model(self.encoder, output, catalogue.size, **self.encoder_options).to(device)
             found = self._train(ranks, sequences, folder, resume=resume, callback=callback or Callback())
         training = {**identity, **found, **_data(sequences)}
         parts = (self.encoder, self.output, self.encoder_options)
@@ -165,8 +161,7 @@ def finished_run(folder: Path, identity: dict[str, Any]) -> Saved | None:
 
 def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
     """Refuse to resume another run."""
-    first = {"start": "random"}  # the start of runs of the last release
-    was, now = ({**first, **run, **run["encoder_options"], **run["options"]} for run in (before, identity))
+    was, now = ({**run, **run["encoder_options"], **run["options"]} for run in (before, identity))
     changed = [name for name in now if was.get(name) != now[name] and not name.endswith("options")]
     if changed:
         named = ", ".join("log or way of preparing it" if name == "fingerprint" else name for name in changed)
