@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,7 +71,7 @@ def test_copy_twice() -> None:
     assert found == {"hr": pytest.approx(1.0), "ndcg": pytest.approx(expected)}
 
 
-def test_mixed_is_like_a_shop(tmp_path: Path) -> None:
+def test_mixed_is_like_a_shop() -> None:
     log = synthetic_log("mixed", 2000, 500, 25, 0)
     users, items, times = (log[name].to_numpy() for name in ("user", "item", "time"))
     lengths = np.bincount(users)
