@@ -116,14 +116,14 @@ def rule_options(baseline: str, options: dict[str, Any]) -> PrepareOptions:
     return PrepareOptions(**{name: _typed(name, value, defaults[name]) for name, value in options.items()})
 
 
-def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+def check_names(owner: str, given: Iterable[str], known: Iterable[str], fault: str = "has no option") -> None:
     """Refuse a name that is not known, with the nearest one that is."""
     every = sorted(known)
     for name in given:
         if name not in every:
             near = difflib.get_close_matches(name, every, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(every)}"
-            raise SpecError(f"{owner} has no option '{name}'; {hint}")
+            raise SpecError(f"{owner} {fault} '{name}'; {hint}")
 
 
 def _float(value: Any) -> float | None:

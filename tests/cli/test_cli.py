@@ -315,8 +315,8 @@ def test_train_takes_a_file_of_options_and_flags_win(cli: Cli, shop: Shop, tmp_p
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("epoch = 3", "key 'epoch' is not an option; did you mean 'epochs'?"),
-        ("outptu = 'softmax'", "did you mean 'output'?"),
+        ("epoch = 3", "unknown key 'epoch'; did you mean epochs?"),
+        ("outptu = 'softmax'", "did you mean output?"),
         ("resume = true", "key 'resume' is not an option"),
         ("epochs = ", "run.toml"),
         ("epochs = 'ten'", "epochs must be a whole number, got 'ten'"),

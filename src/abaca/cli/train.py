@@ -1,8 +1,6 @@
 """`abaca train`: log → model directory."""
 
-import difflib
 import shlex
-import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +13,7 @@ from abaca.cli.columns import Data, Event, Events, Item, Items, OnBadRow, Time, 
 from abaca.data.log import Log
 from abaca.errors import SpecError
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, training_defaults
+from abaca.study.toml import read_toml, refuse_unknown
 
 if TYPE_CHECKING:
     from abaca.recommender import Recommender
@@ -205,22 +204,11 @@ _TUNABLE = {
 
 def read_config(path: Path) -> dict[str, Any]:
     """A run described by a TOML file; a key that is not an option is refused."""
-    try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SpecError(f"{path} does not exist; --config takes a TOML file such as: epochs = 30") from None
-    except OSError as error:
-        raise SpecError(f"{path} cannot be read ({error.strerror}); --config takes a TOML file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path}: {error}") from error
     from abaca.nn.encoders import ENCODERS
 
+    config = read_toml(path, "--config takes a TOML file such as: epochs = 30")
     known = _TUNABLE.union(*({field.name for field in fields(kind.Options)} for kind in ENCODERS.values()))
-    for key in config:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(sorted(known))}"
-            raise SpecError(f"{path}: key '{key}' is not an option; {hint}")
+    refuse_unknown(config, known, str(path))
     return config
 
 

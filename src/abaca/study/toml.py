@@ -1,6 +1,5 @@
 """TOML tables read key by key: unknown keys and values of the wrong type are refused."""
 
-import difflib
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from abaca.errors import SpecError
 from abaca.nn.outputs import OutputSpec
+from abaca.options import check_names
 
 Grid = dict[str, list[Any]]
 
@@ -18,18 +18,15 @@ def read_toml(path: Path, hint: str) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SpecError(f"{path} does not exist; {hint}") from None
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read ({error.strerror}); {hint}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: {error}") from error
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
     """Refuse an unknown key, naming the nearest known one."""
-    every = sorted(known)
-    for name in given:
-        if name not in every:
-            near = difflib.get_close_matches(name, every, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(every)}"
-            raise SpecError(f"{where}: unknown key '{name}'; {hint}")
+    check_names(f"{where}:", given, known, "unknown key")
 
 
 class TomlTable:
