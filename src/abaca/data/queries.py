@@ -131,7 +131,7 @@ class ListQueries:
                     f"{file.name}: column {column!r} does not hold lists; leave --history-column out for a log"
                 )
         self.database = Database()
-        self.files = [replace(file, path=self.database.without_wildcards(file.path)) for file in files]
+        self.files = [_with_own_lists(replace(file, path=self.database.without_wildcards(file.path))) for file in files]
         self.column, self.user = column, user
         self.key = "row" if user is None else "user"
         self.bad_rows: dict[str, int] = {}
@@ -144,7 +144,7 @@ class ListQueries:
         for file, length in zip(self.files, self.lengths, strict=True):
             skipped = min(max(0, start - before), length)
             broken = "broken" if file.format == "json" else "false"
-            own = [name for name in OWN_LISTS if name in _list_columns(file) and name != self.column]
+            own = [name for name in OWN_LISTS if name in file.columns and name != self.column]
             columns = [self.column, *own] if self.user is None else [self.column, *own, self.user]
             fields = ", ".join([broken, *(f"c{file.columns.index(column)}" for column in columns)])
             rows = self._rows(file, f"SELECT {fields}", f"OFFSET {skipped}")
@@ -245,6 +245,12 @@ def _list_columns(file: LogFile) -> list[str]:
     return []
 
 
+def _with_own_lists(file: LogFile) -> LogFile:
+    """The file with all columns of rules: lines far from the first may have some that those do not."""
+    later = [name for name in OWN_LISTS if file.format == "json" and name not in file.columns]
+    return replace(file, columns=(*file.columns, *later))
+
+
 def _check_column(file: LogFile, column: str) -> None:
     if column not in file.columns:
         raise LogError(f"{file.name}: there is no column {column!r}; it has {', '.join(file.columns)}")
@@ -252,7 +258,7 @@ def _check_column(file: LogFile, column: str) -> None:
 
 def _ids(file: LogFile, place: int, ids: Any) -> list[Id] | None:
     """A list of ids; None where there is none."""
-    ids = json.loads(ids) if isinstance(ids, str) else ids
+    ids = json.loads(ids) if file.format == "json" and ids is not None else ids
     if ids is None:
         return None
     if not isinstance(ids, list) or not all(isinstance(id, str | int) and not isinstance(id, bool) for id in ids):
