@@ -23,18 +23,11 @@ def register(kind: Kind) -> Kind:
     if kind.name in ("", Encoder.name, Output.name):
         raise SpecError(f"{import_path(kind)} needs a `name` of its own, by which its models are saved")
     known = plugins.get(kind.name)
-    if known is not kind and (_is_taken(kind.name) or (known and import_path(known) != import_path(kind))):
+    spec = kind.name in BUILT_IN or "+" in kind.name or ":" in kind.name
+    if known is not kind and (spec or (known and import_path(known) != import_path(kind))):
         raise SpecError(f"the name '{kind.name}' of {import_path(kind)} is taken; choose another")
     plugins[kind.name] = kind
     return kind
-
-
-def _is_taken(name: str) -> bool:
-    """Whether a name is one of Abaca's own, or the spec of an output layer."""
-    try:
-        return name in BUILT_IN or bool(OutputSpec.parse(name))
-    except SpecError:
-        return False
 
 
 def saved_options(of: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def test_equal_scores_count_against_the_target(small: Sequences, tmp_path: Path)
         (1, 1.0, 1, "the column of the item holds double"),
         (1, [1], 1, "the column of the item holds list"),
         (1, True, 1, "the column of the item holds bool"),
-        (1, 1, float("nan"), "row 1 has no rank"),
+        (1, 1, float("nan"), "the column of the rank does not hold numbers in all rows"),
         (1, 1, datetime.date(2020, 1, 1), "the column of the rank does not hold numbers"),
     ],
 )

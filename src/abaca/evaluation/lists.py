@@ -1,5 +1,6 @@
 """Somebody else's recommendations as a row of an evaluation: a file with a list of items for each user."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ NAMES = {
     "score": ("score", "probability"),
 }
 """Columns by what they hold; the first that the file has counts. A rank comes before a score."""
+
+
+ID_TYPES = r"(dictionary<values=)?(large_)?(string|u?int\d+)(, .*)?"
+"""Arrow types of ids, by their text."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ def _read(path: Path) -> dict[str, Any]:
     for what, column in found.items():
         if lower.count(taken[what]) > 1:
             raise QueryError(f"{path} has the column {taken[what]} twice; leave one out")
-        if what in ("user", "item") and not _holds_ids(column.type):
+        if what in ("user", "item") and re.fullmatch(ID_TYPES, str(column.type)) is None:
             raise QueryError(f"{path}: the column of the {what} holds {column.type}; ids are text or whole numbers")
     return found
 
@@ -118,20 +123,14 @@ def _read_csv(path: Path) -> pyarrow.Table:
     return pyarrow.csv.read_csv(path, convert_options=as_text)
 
 
-def _holds_ids(type: pyarrow.DataType) -> bool:
-    kinds = pyarrow.types
-    plain = type.value_type if kinds.is_dictionary(type) else type
-    return bool(kinds.is_integer(plain) or kinds.is_string(plain) or kinds.is_large_string(plain))
-
-
 def _numbers(path: Path, column: Any, what: str) -> npt.NDArray[np.float64]:
     """The ranks or scores, one in every row."""
     try:
         numbers = np.asarray(column.cast(pyarrow.float64()).to_numpy(), dtype=np.float64)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
-        raise QueryError(f"{path}: the column of the {what} does not hold numbers") from None
+        numbers = np.array([np.nan])
     if np.isnan(numbers).any():
-        raise QueryError(f"{path}: row {int(np.isnan(numbers).argmax()) + 1} has no {what}; every row needs one")
+        raise QueryError(f"{path}: the column of the {what} does not hold numbers in all rows")
     return numbers
 
 
