@@ -46,6 +46,8 @@ def test_answers_become_tables() -> None:
     ]
     assert list(batch.to_pandas().columns) == ["user_id", "item_id", "score", "rank"]
     assert TWO.to_pandas(7)["user_id"].tolist() == [7, 7]
+    mixed = RecommendationBatch([ONE, TWO, TWO], ["ann", 7, 1 << 63])
+    assert mixed.to_pandas()["user_id"].tolist() == ["ann", "7", "7", str(1 << 63), str(1 << 63)]
     empty: RecommendationBatch[Recommendations] = RecommendationBatch([], [])
     assert empty.to_arrow().column_names == ["user_id", "item_id", "score", "rank"]
 

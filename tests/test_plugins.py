@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -118,8 +119,12 @@ def test_a_model_directory_never_causes_an_import(tmp_path: Path) -> None:
 def test_what_cannot_be_registered_is_refused() -> None:
     with pytest.raises(SpecError, match="expected a subclass of"):
         abaca.register(dict)
-    with pytest.raises(SpecError, match=r"the name 'sasrec' of .* is taken"):
-        abaca.register(type("Mine", (Encoder,), {"name": "sasrec"}))
+    for name in ("sasrec", "rule", "softmax+C"):
+        with pytest.raises(SpecError, match=rf"the name '{re.escape(name)}' of .* is taken"):
+            abaca.register(type("Mine", (Encoder,), {"name": name}))
+    for name in ("", "encoder"):
+        with pytest.raises(SpecError, match="Mine needs a `name` of its own"):
+            abaca.register(type("Mine", (Encoder,), {"name": name}))
 
 
 def test_a_command_and_the_server_take_the_classes_that_the_caller_names(tmp_path: Path) -> None:
@@ -143,3 +148,30 @@ def test_a_command_and_the_server_take_the_classes_that_the_caller_names(tmp_pat
     service = Service([tmp_path / "model"])  # in this process the class is registered
     assert service.model().facts["encoder"] == "running-mean"
     service.close()
+
+
+def test_two_classes_do_not_share_a_name_but_a_class_may_be_defined_again() -> None:
+    """Otherwise a recommender that was made with the first would train the second."""
+    abaca.register(RunningMean)
+    with pytest.raises(SpecError, match=r"the name 'running-mean' of .*Another is taken"):
+        abaca.register(type("Another", (RunningMean,), {}))
+    again = type("RunningMean", (RunningMean,), {"__qualname__": RunningMean.__qualname__})
+    assert ENCODERS[abaca.register(again).name] is again
+
+
+def test_options_are_saved_as_json() -> None:
+    """What cannot be is refused before training; tuples are lists from the start, so that a run resumes."""
+    with pytest.raises(SpecError, match=r"options of wrapped cannot be saved as JSON .* use numbers"):
+        abaca.Recommender("gru4rec", Wrapped(WrappedOptions(print)))  # type: ignore[arg-type]
+    given = Wrapped(WrappedOptions(("softmax",)))  # type: ignore[arg-type]
+    assert abaca.Recommender("gru4rec", given).output_options == {"spec": ["softmax"]}
+
+
+def test_a_run_is_not_resumed_with_other_options_of_its_output_layer(tmp_path: Path) -> None:
+    def made(spec: str) -> abaca.Recommender:
+        return abaca.Recommender("gru4rec", Wrapped(WrappedOptions(spec)), dim=4, hidden=4, **QUICK)
+
+    made("softmax").fit(LOG, folder=tmp_path)
+    with pytest.raises(ModelError, match="holds a run with another option of the output layer"):
+        made("softmax+C").fit(LOG, folder=tmp_path, resume=True)
+    made("softmax").fit(LOG, folder=tmp_path, resume=True)

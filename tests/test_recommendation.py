@@ -373,3 +373,28 @@ def test_a_long_list_of_unknown_ids_does_not_fill_every_answer() -> None:
     assert answers[0].unknown == listed[: len(answers[0].unknown)]
     assert 1 <= len(answers[0].unknown) <= 20
     assert answers[1].unknown == ("what", *answers[0].unknown)
+
+
+@pytest.mark.parametrize("times", [3, [1, 2], [["a"], [1]], [[None], [1]], [[math.nan], [1]], [None, [1]], {7: [1]}])
+def test_times_that_are_no_numbers_are_refused(times: Any) -> None:
+    with pytest.raises(QueryError, match="times"):
+        advisor().recommend([["id 1"], ["id 2"]], Policy(), times)
+
+
+@pytest.mark.parametrize("now", [3, ["a", "b"], [1, math.inf], [[1], [2]], {7: 1, 8: 2}, [], [1]])
+def test_moments_that_are_no_numbers_are_refused(now: Any) -> None:
+    with pytest.raises(QueryError, match="now"):
+        advisor().recommend([["id 1"], ["id 2"]], Policy(), None, now)
+
+
+def test_times_may_be_arrays() -> None:
+    """Of NumPy, whose truth is not defined."""
+    histories = [["id 1", "id 2"], ["id 2", "id 3"]]
+    found = advisor().recommend(histories, Policy(), np.array([[1, 2], [3, 4]]), np.array([5, 6]))
+    assert found == advisor().recommend(histories, Policy())
+
+
+def test_what_is_no_policy_is_refused() -> None:
+    for policies in ([Policy(), None], [{"n": 1}, Policy()], {"a": Policy(), "b": Policy()}):
+        with pytest.raises(QueryError, match="`policy` is a Policy or a list of them"):
+            advisor().recommend([["id 1"], ["id 2"]], policies)  # type: ignore[arg-type]

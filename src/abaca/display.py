@@ -88,7 +88,11 @@ class RecommendationBatch(list[Answer]):
             for user, answer in zip(self.users, self, strict=True)
             for rank, item in enumerate(answer.items, 1)
         ]
-        columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
+        columns: list[Any] = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
+        try:
+            columns[0] = pyarrow.array(columns[0])
+        except (pyarrow.ArrowException, OverflowError):  # ids that no one type of Arrow holds, such as 7 and "a"
+            columns[0] = [str(user) for user in columns[0]]
         types = (None, None, pyarrow.float64(), pyarrow.int64())
         arrays = [pyarrow.array(column, type) for column, type in zip(columns, types, strict=True)]
         return pyarrow.table(dict(zip(COLUMNS, arrays, strict=True)))

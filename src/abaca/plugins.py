@@ -1,5 +1,6 @@
 """Custom encoders and output layers. They are given as objects or registered, never imported by name."""
 
+import json
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ from abaca.nn.outputs import OUTPUTS, Output, OutputSpec
 
 Kind = TypeVar("Kind", bound=type[Any])
 
-BUILT_IN = frozenset(ENCODERS) | frozenset(OUTPUTS)
+BUILT_IN = frozenset(ENCODERS) | frozenset(OUTPUTS) | {"rule"}  # which stands for the encoder of a baseline
 OUTPUT_PLUGINS: dict[str, type[Output]] = {}
 """Output layers that were registered, by name."""
 
@@ -18,13 +19,24 @@ def register(kind: Kind) -> Kind:
     """Make an encoder or output layer known by its `name`, so that models with it can be loaded; a decorator too."""
     if not isinstance(kind, type) or not issubclass(kind, Encoder | Output):
         raise SpecError(f"got {kind!r}, expected a subclass of abaca.nn.encoders.Encoder or abaca.nn.outputs.Output")
-    if kind.name in BUILT_IN:
-        if ENCODERS.get(kind.name) is not kind:
-            raise SpecError(f"the name '{kind.name}' of {import_path(kind)} is taken; choose another")
-        return kind
     plugins: dict[str, Any] = ENCODERS if issubclass(kind, Encoder) else OUTPUT_PLUGINS
+    if kind.name in ("", Encoder.name, Output.name):
+        raise SpecError(f"{import_path(kind)} needs a `name` of its own, by which its models are saved")
+    known = plugins.get(kind.name)
+    spec = kind.name in BUILT_IN or "+" in kind.name or ":" in kind.name
+    if known is not kind and (spec or (known and import_path(known) != import_path(kind))):
+        raise SpecError(f"the name '{kind.name}' of {import_path(kind)} is taken; choose another")
     plugins[kind.name] = kind
     return kind
+
+
+def saved_options(of: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Options as a model directory holds them, in JSON: tuples are lists, before and after loading alike."""
+    try:
+        found: dict[str, Any] = json.loads(json.dumps(options))
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"the options of {of} cannot be saved as JSON ({error}); use numbers, text and lists") from None
+    return found
 
 
 def import_path(kind: type[Any]) -> str:

@@ -12,7 +12,7 @@ from abaca.data.catalogue import Catalogue, check_id
 from abaca.display import AnswerTable, plain
 from abaca.errors import QueryError
 from abaca.evaluation.ranker import BATCH, Ranker
-from abaca.histories import Histories
+from abaca.histories import Floats, Histories
 from abaca.nn.answers import COPY, RULE, Answer
 from abaca.policy import Chosen, Lists, Policy, Rules, listed
 from abaca.types import PAD, Id
@@ -101,6 +101,8 @@ class Advisor:
         """One answer per history, under one policy or one each."""
         histories = listed(histories, "histories")
         policies = [policy] * len(histories) if isinstance(policy, Policy) else listed(policy, "policies")
+        if not all(isinstance(each, Policy) for each in policies):
+            raise QueryError("`policy` is a Policy or a list of them, one for each history; a mapping is not taken")
         if len(policies) != len(histories):
             raise QueryError(f"there are {len(policies)} policies for {len(histories)} histories; give one each")
         unknown: list[dict[Id, None]] = [{} for _ in histories]
@@ -190,10 +192,23 @@ def _number(value: float) -> float | None:
 
 def _histories(items: list[np.ndarray], times: Times, now: Now) -> Histories:
     """Items with times and moments, where they are given."""
-    for place, (history, given) in enumerate(zip(items, times or [], strict=False)):
+    moments = None if times is None else [_moments(part, "times") for part in listed(times, "times of each history")]
+    moment = None if now is None else _moments(now, "now")
+    for what, entries in (("times", moments), ("now", moment)):
+        if entries is not None and len(entries) != len(items):
+            raise QueryError(f"`{what}` has {len(entries)} entries for {len(items)} histories; give one each")
+    for place, (history, given) in enumerate(zip(items, moments or [], strict=False)):
         if len(given) != len(history):
             raise QueryError(f"history {place + 1} has {len(history)} items and {len(given)} times; give one each")
-    for what, count in (("times", times and len(times)), ("now", now and len(now))):
-        if count is not None and count != len(items):
-            raise QueryError(f"`{what}` has {count} entries for {len(items)} histories; give one each")
-    return Histories.of(items, times, now)
+    return Histories.of(items, moments, moment)
+
+
+def _moments(given: Any, what: str) -> Floats:
+    """A list of moments as numbers; anything else, and what is not finite, is refused."""
+    try:
+        found = np.asarray(given)
+    except ValueError:  # of lists of unequal lengths
+        found = np.array(None)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iuf") or not np.isfinite(found.astype(float)).all():
+        raise QueryError(f"`{what}` takes numbers in the unit of the log's times, got {given!r}")
+    return found.astype(np.float64)

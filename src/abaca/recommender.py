@@ -26,7 +26,7 @@ from abaca.nn.device import choose_device
 from abaca.nn.encoders import Encoder, encoder_class
 from abaca.nn.outputs import Output
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, rule_options, sort_options
-from abaca.plugins import encoder_name, output_layer, output_name, register
+from abaca.plugins import encoder_name, output_layer, output_name, register, saved_options
 from abaca.policy import Policy
 from abaca.recommendation import Advisor, Now, Recommendations, Times
 from abaca.search.answer import IndexSearch
@@ -65,10 +65,12 @@ class Recommender:
             self.training, self.prepare = TrainingOptions(), rule_options(baseline, options)
         else:
             self.encoder, sizes = encoder_name(encoder)
-            self.output, self.output_options = output_name(output)
+            self.output, chosen = output_name(output)
+            self.output_options = saved_options(self.output, chosen)
             sizes_type = encoder_class(self.encoder).Options
             given = {name: value for name, value in sizes.items() if name != "window"} | options
-            self.training, self.encoder_options, self.prepare = sort_options(self.encoder, sizes_type, given)
+            self.training, sizes, self.prepare = sort_options(self.encoder, sizes_type, given)
+            self.encoder_options = saved_options(self.encoder, sizes)
         self._of_preparing = [field.name for field in fields(PrepareOptions) if field.name in options]
         self.device = choose_device(device)
         self.saved: Saved | None = None

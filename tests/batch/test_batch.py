@@ -95,19 +95,31 @@ def test_each_row_may_have_lists_of_its_own(recommender: Recommender, tmp_path: 
     assert [set(row["ids"]) for row in found] == [{"i3"}, {"i3", "i4", "i7"}, set()]
 
 
-def test_rules_of_a_row_that_would_be_ignored_are_refused(recommender: Recommender, tmp_path: Path) -> None:
-    to = tmp_path / "out.parquet"
-    (tmp_path / "in.jsonl").write_text(
-        '{"user": "a", "history": ["i1"], "exclude": null}\n{"user": "b", "history": ["i1"], "exclude": "i2"}\n'
-    )
-    with pytest.raises(LogError, match=r"line 2: .*is not a list of ids"):
-        recommend_file(recommender, HistorySource(tmp_path / "in.jsonl"), to, Policy(n=3))
-    pq.write_table(pa.table({"user": ["a"], "history": [["i1"]], "candidates": ["i2"]}), tmp_path / "text.parquet")
-    with pytest.raises(LogError, match="'candidates' cannot be used, it does not hold lists"):
-        recommend_file(recommender, HistorySource(tmp_path / "text.parquet"), to, Policy(n=3))
+def test_rules_in_a_log_are_refused_instead_of_ignored(recommender: Recommender, tmp_path: Path) -> None:
     pq.write_table(pa.table({"user": ["a"], "item": ["i1"], "exclude": [["i2"]]}), tmp_path / "log.parquet")
     with pytest.raises(LogError, match="'exclude' cannot be used, a log has no rules"):
-        recommend_file(recommender, HistorySource(tmp_path / "log.parquet"), to, Policy(n=3))
+        recommend_file(recommender, HistorySource(tmp_path / "log.parquet"), tmp_path / "out.parquet", Policy(n=3))
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+@pytest.mark.parametrize("column", ["exclude", "candidates"])
+def test_a_rule_that_is_no_list_is_refused_instead_of_ignored(
+    recommender: Recommender, tmp_path: Path, ending: str, column: str
+) -> None:
+    row = {"user": "a", "history": ["i1", "i2"], column: "i4"}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "in.parquet")
+    (tmp_path / "in.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(LogError, match=r'"i4" is not a list of ids'):
+        recommend_file(recommender, HistorySource(tmp_path / f"in.{ending}"), tmp_path / "out.parquet", Policy())
+
+
+def test_a_rule_far_down_a_file_counts(recommender: Recommender, tmp_path: Path) -> None:
+    """The first lines, from which columns are found, have none."""
+    rows: list[dict[str, Any]] = [{"user": f"u{number}", "history": ["i1"]} for number in range(1500)]
+    rows.append({"user": "last", "history": ["i1"], "candidates": ["i4"]})
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recommend_file(recommender, HistorySource(tmp_path / "in.jsonl"), tmp_path / "out.parquet", Policy())
+    assert pq.read_table(tmp_path / "out.parquet").to_pylist()[-1]["ids"] == ["i4"]
 
 
 def test_json_lines_and_csv_say_the_same(recommender: Recommender, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Somebody else's recommendations: ranks counted by hand."""
 
+import datetime
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from abaca.data.log import read_log
+from abaca.data.prepare import prepare
 from abaca.data.sequences import Sequences
 from abaca.errors import QueryError
 from abaca.evaluation.lists import Lists
@@ -57,3 +60,48 @@ def test_files_that_hold_no_lists_are_refused(small: Sequences, tmp_path: Path) 
     (tmp_path / "b.csv").write_text("user,item,score\n1,2,high\n")
     with pytest.raises(QueryError, match="the column of the score does not hold numbers"):
         Lists.read(tmp_path / "b.csv", small)
+
+
+def test_ids_of_a_csv_stay_as_they_are_spelled(tmp_path: Path) -> None:
+    """007 is not 7: a CSV whose ids look like numbers finds the users and items of a log with such ids."""
+    rows = [(f"{user:03}", f"{(user + step) % 6:04}", step) for user in range(6) for step in range(6)]
+    log = {name: list(column) for name, column in zip(("user", "item", "time"), zip(*rows, strict=True), strict=True)}
+    with read_log(pyarrow.table(log)) as read:
+        sequences = prepare(read, tmp_path / "sequences")
+    lines = [f"{user},{item},1\n" for user, item in targets_of(sequences)]
+    (tmp_path / "a.csv").write_text("User_ID,item_id,rank\n" + "".join(lines))
+    assert Lists.read(tmp_path / "a.csv", sequences).evaluate(sequences, "test", (1,)).mean("hr@1") == 1
+
+
+def test_equal_scores_count_against_the_target(small: Sequences, tmp_path: Path) -> None:
+    (user, item), (another, its), *_ = targets_of(small)
+    others = [id for id in small.catalogue.ids if id not in (item, its)]
+    rows: list[Row] = [(user, item, 0.5), (user, others[0], 0.5), (user, others[1], 0.7), (user, others[2], 0.5)]
+    rows += [(user, others[3], 0.1), (another, its, 0.1)]
+    lists = Lists.read(write(tmp_path / "a.parquet", rows, ("user", "item", "score")), small)
+    assert lists.evaluate(small, "test", (10,)).rank[:2].tolist() == [4, 1]
+
+
+@pytest.mark.parametrize(
+    ("user", "item", "rank", "said"),
+    [
+        ("nobody", 1, 1, "has no user of the data, whose users are such as"),
+        (b"1", 1, 1, "the column of the user holds binary; ids are text or whole numbers"),
+        (1, 1.0, 1, "the column of the item holds double"),
+        (1, [1], 1, "the column of the item holds list"),
+        (1, True, 1, "the column of the item holds bool"),
+        (1, 1, float("nan"), "the column of the rank does not hold numbers in all rows"),
+        (1, 1, datetime.date(2020, 1, 1), "the column of the rank does not hold numbers"),
+    ],
+)
+def test_columns_that_hold_something_else_are_refused(
+    small: Sequences, tmp_path: Path, user: object, item: object, rank: float, said: str
+) -> None:
+    with pytest.raises(QueryError, match=said):
+        Lists.read(write(tmp_path / "a.parquet", [(user, item, rank)], ("user_id", "item_id", "rank")), small)
+
+
+def test_a_column_that_stands_twice_is_refused(small: Sequences, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("user_id,item_id,rank,user_id\n1,2,1,3\n")
+    with pytest.raises(QueryError, match="has the column user_id twice"):
+        Lists.read(tmp_path / "a.csv", small)

@@ -127,10 +127,10 @@ def _ids(given: list[str] | None) -> list[str] | None:
             found.append(entry)
             continue
         try:
-            lines = Path(entry[1:]).read_text(encoding="utf-8").splitlines()
+            lines = Path(entry[1:]).read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise QueryError(f"{entry[1:]} cannot be read as a list of ids ({error}); write one id per line") from error
-        found += [line for line in lines if line]
+        found += [line for line in lines if line.strip()]
     return found
 
 

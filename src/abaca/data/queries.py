@@ -130,9 +130,8 @@ class ListQueries:
                 raise LogError(
                     f"{file.name}: column {column!r} does not hold lists; leave --history-column out for a log"
                 )
-            check_rules(file)
         self.database = Database()
-        self.files = [replace(file, path=self.database.without_wildcards(file.path)) for file in files]
+        self.files = [_with_own_lists(replace(file, path=self.database.without_wildcards(file.path))) for file in files]
         self.column, self.user = column, user
         self.key = "row" if user is None else "user"
         self.bad_rows: dict[str, int] = {}
@@ -212,7 +211,7 @@ class HistorySource:
         lists = self.history or self._list_column(files[0])
         if lists is None:
             for file in files:
-                check_rules(file, log=True)
+                check_no_rules(file)
             bad = {} if self.on_bad_row is None else {"on_bad_row": self.on_bad_row}
             log = read_log(self.path, user=self.user, item=self.item, time=self.time, **{**self.like, **bad})
             return LogQueries(log, self.options)
@@ -248,15 +247,17 @@ def _list_columns(file: LogFile) -> list[str]:
     return []
 
 
-def check_rules(file: LogFile, *, log: bool = False) -> None:
-    """Refuse a column of rules that would be ignored: one without lists, or one of a log.
+def check_no_rules(file: LogFile) -> None:
+    """Refuse a log with lists of rules, which would be ignored."""
+    for name in OWN_LISTS:
+        if name in _list_columns(file):
+            raise LogError(f"{file.name}: column {name!r} cannot be used, a log has no rules of its own; rename it")
 
-    JSON lines are checked one by one when they are read.
-    """
-    for name in OWN_LISTS if log or file.format == "parquet" else ():
-        if name in file.columns and log == (name in _list_columns(file)):
-            why = "a log has no rules of its own" if log else "it does not hold lists"
-            raise LogError(f"{file.name}: column {name!r} cannot be used, {why}; give it another name or remove it")
+
+def _with_own_lists(file: LogFile) -> LogFile:
+    """The file with all columns of rules: lines far from the first may have some that those do not."""
+    later = [name for name in OWN_LISTS if file.format == "json" and name not in file.columns]
+    return replace(file, columns=(*file.columns, *later))
 
 
 def _check_column(file: LogFile, column: str) -> None:
@@ -266,7 +267,7 @@ def _check_column(file: LogFile, column: str) -> None:
 
 def _ids(file: LogFile, place: int, ids: Any) -> list[Id] | None:
     """A list of ids; None where there is none."""
-    ids = json.loads(ids) if isinstance(ids, str) else ids
+    ids = json.loads(ids) if file.format == "json" and ids is not None else ids
     if ids is None:
         return None
     if not isinstance(ids, list) or not all(isinstance(id, str | int) and not isinstance(id, bool) for id in ids):

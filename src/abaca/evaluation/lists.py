@@ -1,10 +1,12 @@
 """The recommendations of another system as a row of an evaluation: a file with a list of items for each user."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow
 import pyarrow.csv
 import pyarrow.parquet
@@ -25,6 +27,10 @@ NAMES = {
 """Columns by what they hold; the first that the file has counts. A rank comes before a score."""
 
 
+ID_TYPES = r"(dictionary<values=)?(large_)?(string|u?int\d+)(, .*)?"
+"""Arrow types of ids, by their text."""
+
+
 @dataclass(frozen=True)
 class Lists:
     """Items for each user, best first."""
@@ -32,6 +38,7 @@ class Lists:
     name: str
     items: Ints  # (P,) users one after another; PAD for an item that the catalogue does not have
     starts: Ints  # (users + 1,) where the list of each user begins
+    places: Ints  # (P,) from 1; items of equal score or rank share the last of their places
 
     @classmethod
     def read(cls, path: Path, sequences: Sequences) -> "Lists":
@@ -40,14 +47,15 @@ class Lists:
         key = "rank" if "rank" in table else "score"
         users = _indices(table["user"], {str(id): user for user, id in enumerate(sequences.user_ids)})
         items = _indices(table["item"], sequences.catalogue)
-        try:
-            order = np.asarray(table[key].to_numpy(), dtype=np.float64) * (1 if key == "rank" else -1)
-        except (ValueError, TypeError):
-            raise QueryError(f"{path}: the column of the {key} does not hold numbers") from None
+        if np.all(users == PAD):
+            raise QueryError(f"{path} has no user of the data, whose users are such as {sequences.user_ids[0]!r}")
+        order = _numbers(path, table[key], key) * (1 if key == "rank" else -1)
         kept = np.lexsort((order, users))
         kept = kept[users[kept] != PAD]
-        starts = np.searchsorted(users[kept], np.arange(len(sequences.user_ids) + 1))
-        return cls(path.name, items[kept], starts)
+        users, order = users[kept], order[kept]
+        starts = np.searchsorted(users, np.arange(len(sequences.user_ids) + 1))
+        ties = np.cumsum((np.diff(users, prepend=PAD) != 0) | (np.diff(order, prepend=np.nan) != 0))
+        return cls(path.name, items[kept], starts, np.searchsorted(ties, ties, side="right") - starts[users])
 
     def without(self, sequences: Sequences, targets: str) -> list[Id]:
         """The users of the targets that have no list."""
@@ -83,27 +91,47 @@ class Lists:
         found = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
         if not len(keys):
             return np.full(len(users), np.iinfo(np.int64).max)
-        places = first[found] - self.starts[users] + 1
-        return np.where(keys[found] == wanted, places, np.iinfo(np.int64).max)
+        return np.where(keys[found] == wanted, self.places[first[found]], np.iinfo(np.int64).max)
 
 
 def _read(path: Path) -> dict[str, Any]:
     """The columns of the file by what they hold."""
     try:
-        table = pyarrow.parquet.read_table(path) if path.suffix == ".parquet" else pyarrow.csv.read_csv(path)
+        table = pyarrow.parquet.read_table(path) if path.suffix == ".parquet" else _read_csv(path)
     except (OSError, pyarrow.ArrowInvalid) as error:
         raise QueryError(f"{path} cannot be read as Parquet or CSV ({error})") from error
-    lower = {name.lower(): name for name in table.column_names}
-    found = {
-        what: table[lower[next(name for name in names if name in lower)]]
-        for what, names in NAMES.items()
-        if any(name in lower for name in names)
-    }
+    lower = [name.lower() for name in table.column_names]
+    taken = {what: next((name for name in names if name in lower), None) for what, names in NAMES.items()}
+    found = {what: table.column(lower.index(name)) for what, name in taken.items() if name is not None}
     if not {"user", "item"} <= found.keys() or not {"rank", "score"} & found.keys():
         raise QueryError(
             f"{path} has the columns {', '.join(table.column_names)}; it needs user_id, item_id, and score or rank"
         )
+    for what, column in found.items():
+        if lower.count(taken[what]) > 1:
+            raise QueryError(f"{path} has the column {taken[what]} twice; leave one out")
+        if what in ("user", "item") and re.fullmatch(ID_TYPES, str(column.type)) is None:
+            raise QueryError(f"{path}: the column of the {what} holds {column.type}; ids are text or whole numbers")
     return found
+
+
+def _read_csv(path: Path) -> pyarrow.Table:
+    """A CSV file with its ids as text, so that 007 stays 007."""
+    with pyarrow.csv.open_csv(path) as file:
+        ids = [name for name in file.schema.names if name.lower() in NAMES["user"] + NAMES["item"]]
+    as_text = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(ids, pyarrow.string()))
+    return pyarrow.csv.read_csv(path, convert_options=as_text)
+
+
+def _numbers(path: Path, column: Any, what: str) -> npt.NDArray[np.float64]:
+    """The ranks or scores, one in every row."""
+    try:
+        numbers = np.asarray(column.cast(pyarrow.float64()).to_numpy(), dtype=np.float64)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
+        numbers = np.array([np.nan])
+    if np.isnan(numbers).any():
+        raise QueryError(f"{path}: the column of the {what} does not hold numbers in all rows")
+    return numbers
 
 
 def _indices(column: Any, known: Any) -> Ints:

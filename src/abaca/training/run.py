@@ -103,6 +103,7 @@ class Run:
             "encoder": self.encoder,
             "output": self.output,
             "encoder_options": self.encoder_options,
+            "output_options": self.output_options,
             "options": asdict(self.options),
             "fingerprint": sequences.fingerprint,
             "everything": self.refit_epochs is not None,
@@ -161,7 +162,10 @@ def finished_run(folder: Path, identity: dict[str, Any]) -> Saved | None:
 
 def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
     """Refuse to resume another run."""
-    was, now = ({**run, **run["encoder_options"], **run["options"]} for run in (before, identity))
+    was, now = (
+        {**run, **run["encoder_options"], **run["options"], "option of the output layer": run.get("output_options", {})}
+        for run in (before, identity)
+    )
     changed = [name for name in now if was.get(name) != now[name] and not name.endswith("options")]
     if changed:
         named = ", ".join("log or way of preparing it" if name == "fingerprint" else name for name in changed)
