@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
+from typer.core import TyperCommand
 
 from abaca.cli import show
 from abaca.cli.columns import Data, Event, Events, Item, Items, OnBadRow, Time, User, open_data
 from abaca.data.log import Log
+from abaca.data.prepare import PrepareOptions
 from abaca.errors import SpecError
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, training_defaults
 
@@ -192,6 +194,7 @@ def _report(recommender: "Recommender", log: Path, model: Path) -> None:
     )  # fmt: skip
     out = show.console()
     out.print(f"[bold]{escape(str(model))}[/] {recommender.encoder} {recommender.output}{figure}", soft_wrap=True)
+    show.left_out(recommender.sequences.manifest["counts"])
     taken = show.columns(source["columns"], source.get("passed_over", {}))
     out.print(escape(f"columns: {taken}"), soft_wrap=True)
     evaluate = "" if training["everything"] else shlex.join(["abaca", "evaluate", str(model), str(log)]) + " · "
@@ -204,6 +207,17 @@ _TUNABLE = {
     "weight_decay", "clip", "average", "patience", "metric", "start", "seed", "dim", "hidden", "dropout", "min_user",
     "min_item", "split", "events", "baseline", "stop_after", "checkpoint_minutes", "device",
 }  # fmt: skip
+_OF_PREPARE = {field.name for field in fields(PrepareOptions)} - _TUNABLE
+
+
+class _Train(TyperCommand):
+    """Explains the flags that only `abaca prepare` has."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for flag in (arg.split("=")[0] for arg in args):
+            if flag.startswith("--") and flag[2:].replace("-", "_") in _OF_PREPARE:
+                raise SpecError(f"{flag} is an option of `abaca prepare`; then train on the folder that it writes")
+        return super().parse_args(ctx, args)
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -223,9 +237,10 @@ def read_config(path: Path) -> dict[str, Any]:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(sorted(known))}"
+            hint = "it is an option of `abaca prepare`" if key in _OF_PREPARE else hint
             raise SpecError(f"{path}: key '{key}' is not an option; {hint}")
     return config
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("train")(command)
+    app.command("train", cls=_Train)(command)
