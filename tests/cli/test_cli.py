@@ -317,7 +317,7 @@ def test_train_takes_a_file_of_options_and_flags_win(cli: Cli, shop: Shop, tmp_p
     [
         ("epoch = 3", "unknown key 'epoch'; did you mean epochs?"),
         ("outptu = 'softmax'", "did you mean output?"),
-        ("resume = true", "key 'resume' is not an option"),
+        ("resume = true", "unknown key 'resume'"),
         ("epochs = ", "run.toml"),
         ("epochs = 'ten'", "epochs must be a whole number, got 'ten'"),
         ("dim = 2.5", "dim must be a whole number, got 2.5"),
@@ -524,11 +524,23 @@ def test_recommend_under_policies(cli: Cli, shop: Shop, tmp_path: Path) -> None:
         "i01",
     }
     assert len({"i01", "i02"} & set(ids("--max-repeat-share", "0.5", "-n", "2"))) <= 1
-    (tmp_path / "ids.txt").write_bytes(b"\xef\xbb\xbfi05\r\n\r\n  \r\ni06\r\n")  # as Windows writes text
+    (tmp_path / "ids.txt").write_bytes(b"\xef\xbb\xbfi05\r\n\r\n  \r\n i06\t\r\n")  # as Windows writes text
     some = f"@{tmp_path / 'ids.txt'}"
     assert set(ids("--candidates", some, "--candidates", "i01")) == {"i01", "i05", "i06"}
     assert set(ids("--candidates", some, "--exclude", some, "--candidate", "i02")) == {"i02"}
     refused(cli("recommend", shop.model, "i01", "--exclude", "@nowhere.txt"), "nowhere.txt cannot be read as a list")
+    commas = cli("recommend", shop.model, "i01", "--candidates", "i05,i06")
+    assert "'i05,i06' is one id, which the model does not know; give the option several times, or @FILE" in commas.err
+    assert "several times" not in cli("recommend", shop.model, "i01", "--candidates", "i05").err
+
+
+def test_train_points_to_the_options_of_prepare(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    for flag in ("--drop-consecutive", "--since=3"):
+        said = f"{flag.split('=')[0]} is an option of `abaca prepare`"
+        refused(cli("train", shop.log, tmp_path / "m", flag), said)
+    (tmp_path / "run.toml").write_text("since = 3")
+    refused(cli("train", shop.log, tmp_path / "m", "--config", tmp_path / "run.toml"), "an option of `abaca prepare`")
+    assert not (tmp_path / "m").exists()
 
 
 def test_unknown_ids_are_named(cli: Cli, shop: Shop) -> None:
@@ -728,6 +740,24 @@ def test_a_simple_rule_is_saved_evaluated_and_asked_like_a_model(cli: Cli, shop:
     refused(
         cli("train", shop.log, tmp_path / "x", "--baseline", "popularity", "--output", "softmax"), "leave those out"
     )
-    refused(cli("similar", tmp_path / "m", "i01"), "is a simple rule")
-    refused(cli("export", tmp_path / "m"), "is a simple rule")
-    refused(cli("index", tmp_path / "m"), "is a simple rule")
+    for command in (["similar", tmp_path / "m", "i01"], ["export", tmp_path / "m"], ["index", tmp_path / "m"]):
+        refused(cli(*command), "is a simple rule", "train a model without --baseline")
+
+
+def test_train_prints_what_was_left_out(cli: Cli, tmp_path: Path) -> None:
+    rows = [
+        f"u{user},i{place % 5},{place},{'view' if place == 9 else 'buy'}" for user in range(9) for place in range(10)
+    ]
+    (tmp_path / "log.csv").write_text("\n".join(["user,item,time,event", *rows, "u9,i1,1,buy", "u9,,2,buy"]))
+    options = ["--events", "buy", "--on-bad-row", "skip"]
+    lines = ["left out: events: 9", "left out: min-user: 1", "left out: missing item: 1"]
+    for made in (
+        cli("prepare", tmp_path / "log.csv", tmp_path / "s", *options),
+        cli("train", tmp_path / "log.csv", tmp_path / "m", "--baseline", "popularity", *options),
+    ):
+        assert [line.strip() for line in made.out.splitlines() if "left out" in line] == lines
+    refused(
+        cli("train", tmp_path / "log.csv", tmp_path / "n", "--events", "bought", "--on-bad-row", "skip"),
+        "column 'event' has buy (82), view (9)",
+        "repeat --events for several",
+    )

@@ -42,6 +42,14 @@ def test_dates_and_bad_rows(tmp_path: Path) -> None:
     assert summary.bad_rows == {"missing item": 1}
 
 
+def test_events_are_counted_most_first(tmp_path: Path) -> None:
+    rows = [("a", "x", "view"), ("a", "y", "buy"), ("a", "x", "view"), ("a", "z", "")]
+    with read_log(write_csv(tmp_path / "log.csv", rows, ("user", "item", "event"))) as log:
+        assert list(inspect(log).events.items()) == [("view", 2), ("buy", 1)]
+    with read_log(table()) as log:
+        assert inspect(log).events == {}
+
+
 def test_without_times(tmp_path: Path) -> None:
     rows = [("a", "x"), ("a", "y"), ("a", "x")]
     with read_log(write_csv(tmp_path / "log.csv", rows, ("user", "item"))) as log:

@@ -275,6 +275,8 @@ def test_sources_that_are_no_log(tmp_path: Path) -> None:
         read_log(polars.LazyFrame({"user": [1], "item": [2]}))
     with pytest.raises(LogError, match="the user column is DOUBLE; ids are text or whole numbers"):
         read_log({"user": [1.5], "item": [2]})
+    with pytest.raises(LogError, match=r"item column is DOUBLE; .* pandas use floats: `\.astype\('Int64'\)`"):
+        read_log(pandas.DataFrame({"user": [1, 2], "item": [7, None]}))
     with pytest.raises(LogError, match=r"the item column is VARCHAR\[\]; .* so write one row for each"):
         read_log({"user": [1], "item": [["milk", "tea"]]})
     with pytest.raises(LogError, match=r"the time column is DOUBLE\[\]"):

@@ -141,7 +141,25 @@ def test_time_range_and_events(tmp_path: Path) -> None:
 def test_when_nothing_is_left_the_filters_are_named(tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r"nothing is left of 8 interactions: min-user dropped 8; lower `min_user`"):
         prepared(tmp_path / "s", options=PrepareOptions(min_user=5))
+    with pytest.raises(LogError, match=r"time range dropped 8; widen `since` or `until`$"):
+        prepared(tmp_path / "s", options=PrepareOptions(since=99))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_when_no_event_matches_the_values_are_listed(tmp_path: Path) -> None:
+    kinds = [*(f"e{kind:02}" for kind in range(12)), "buy", "view", "view"]
+    log = write_csv(
+        tmp_path / "log.csv",
+        [("a", "x", place, kind) for place, kind in enumerate(kinds)],
+        ("user", "item", "time", "event"),
+    )
+    with pytest.raises(LogError) as refusal:
+        prepared(tmp_path / "s", log, PrepareOptions(min_user=1, events=("purchase",)))
+    message = str(refusal.value)
+    assert "events dropped 15; column 'event' has view (2), buy (1), e00 (1)," in message
+    assert message.count("(1)") == 9
+    assert "repeat `events` for several" in message
+    assert "min_user" not in message
 
 
 def test_the_paper_keeps_users_of_five_and_all_items(tmp_path: Path) -> None:

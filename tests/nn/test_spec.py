@@ -120,3 +120,14 @@ def test_a_suggestion_is_itself_accepted(spec: str) -> None:
         OutputSpec.parse(spec)
     suggested = str(refusal.value).rsplit("did you mean ", 1)[1].removesuffix("?")
     assert str(OutputSpec.parse(suggested)) == suggested
+
+
+@pytest.mark.parametrize(
+    ("spec", "meant"),
+    [("softmax+CPR", "softmax+CPR:100"), ("softmax+Mi+R", "softmax+Mi+R:100"), ("mos:3+CR+Mi", "mos:3+CR:100+Mi")],
+)
+def test_a_missing_number_is_suggested_where_it_belongs(spec: str, meant: str) -> None:
+    with pytest.raises(SpecError) as refusal:
+        OutputSpec.parse(spec)
+    assert str(refusal.value).endswith(f"did you mean {meant}?")
+    OutputSpec.parse(meant)

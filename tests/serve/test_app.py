@@ -230,6 +230,10 @@ def test_without_an_admin_token_reloading_is_off(client: TestClient) -> None:
     problem(client.post("/model/reload"), 403, "SIGHUP")
 
 
+def test_a_reload_at_the_wrong_port_names_the_admin_port(serve: Serve) -> None:
+    assert "127.0.0.1:9123" in serve(admin_port=9123).post("/model/reload").json()["hint"]
+
+
 def test_a_body_over_the_limit_is_refused_whatever_its_header_says(serve: Serve) -> None:
     client = serve(body_bytes=1000)
     assert client.post("/recommend", json={"history": [1] * 100}).status_code == 200

@@ -5,10 +5,12 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow
+import pyarrow.parquet
 import pytest
 
 from abaca.recommender import Recommender
@@ -37,7 +39,15 @@ def test_every_command_of_the_page_is_answered(tmp_path: Path) -> None:
         words = shlex.split(line.removeprefix("$ ").replace("localhost:8000", server.url))
         done = subprocess.run([*words, "--fail-with-body"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{line}\n{done.stdout}"
+    bought = {"customer": ["c1", "c2"] * 600, "sku": [WORDS[i % 8] for i in range(1200)], "ts": range(1200)}
+    pyarrow.parquet.write_table(pyarrow.table(bought), tmp_path / "purchases.parquet")
+    (script,) = blocks("py")
+    script = script.replace("http://localhost:8000", server.url)
+    for _ in range(2):  # the second time all are duplicates
+        subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+    stored = server.client.get("/users/c2/history").json()
     server.end()
+    assert len(stored["items"]) == 600
     assert len(lines) == 13
     (first,) = json.loads(blocks("json")[0])["answers"]
     assert set(first) == set(schemas.Answer.model_fields)

@@ -33,7 +33,7 @@ def command(
         typer.Option(
             "--against",
             metavar="FILE",
-            help="Add the recommendations of a file (user_id, item_id, score or rank; Parquet or CSV); repeatable.",
+            help="Add lists of a file (user_id, item_id, score or rank), from rows before the targets; repeatable.",
         ),
     ] = None,
     user: User = None,

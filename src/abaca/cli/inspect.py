@@ -42,7 +42,7 @@ def command(
 ) -> None:
     """Report the contents of a log: users, items, repeats, times and bad rows.
 
-    Bad rows are counted; `prepare` and `train` stop at the first one, unless `--on-bad-row skip` is given.
+    Bad rows are counted; `prepare` and `train` stop at one of them, unless `--on-bad-row skip` is given.
 
     Example: [bold]abaca inspect purchases.csv --user customer --item sku --figure repeats.svg[/]
     """
@@ -128,6 +128,7 @@ def _rows(summary: LogSummary) -> list[tuple[str, str]]:
     if summary.times is not None:
         times = " to ".join(summary.dates or (f"{moment:g}" for moment in summary.times))
     bad = ", ".join(f"{kind}: {count:,}" for kind, count in summary.bad_rows.items() if count)
+    events = ", ".join(f"{event} {count:,}" for event, count in summary.events.items())
     return [
         ("columns", show.columns(summary.columns, summary.passed_over)),
         ("users", f"{summary.users:,}"),
@@ -136,6 +137,7 @@ def _rows(summary: LogSummary) -> list[tuple[str, str]]:
         ("interactions per user", lengths),
         ("repeats", f"{summary.repeat_share:.1%} of all interactions, {summary.last_repeat_share:.1%} of last ones"),
         ("time", times),
+        ("events", events or "–"),
         ("ties in time", "–" if summary.tied_share is None else f"{summary.tied_share:.1%} of interactions"),
         ("exact duplicates", f"{summary.duplicates:,}"),
         (

@@ -83,15 +83,12 @@ def command(
         show.as_json(made.manifest)
         return
     out = show.console()
-    counts = made.manifest["counts"]
     out.print(
         f"[bold]{escape(str(sequences))}[/]: {made.users:,} users, {made.catalogue.size:,} items, "
         f"{len(made.items):,} interactions; {made.training_targets:,} training, {len(made.valid.users):,} validation "
         f"and {len(made.test.users):,} test targets"
     )
-    for reason, number in {**counts.get("dropped", {}), **counts.get("bad_rows", {})}.items():
-        if number:
-            out.print(f"  left out: {reason}: {number:,}")
+    show.left_out(made.manifest["counts"])
     source = made.manifest["source"]
     out.print(escape(f"columns: {show.columns(source['columns'], source['passed_over'])}"), soft_wrap=True)
     out.print(escape(f"split: {made.manifest['split']['rule']}"), soft_wrap=True)

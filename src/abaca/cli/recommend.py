@@ -27,10 +27,10 @@ def command(
     max_repeat_share: Annotated[float, typer.Option("--max-repeat-share", help="Largest share of repeats.")] = 1.0,
     exclude: Annotated[
         list[str] | None,
-        typer.Option("--exclude", help="Never recommend this id, or the ids of @FILE, one per line; repeatable."),
+        typer.Option("--exclude", help="Never recommend this one id, or the ids of @FILE, one per line; repeatable."),
     ] = None,
     candidates: Annotated[
-        list[str] | None, typer.Option("--candidates", help="Recommend only this id, or those of @FILE; repeatable.")
+        list[str] | None, typer.Option("--candidates", help="Only this one id, or the ids of @FILE; repeatable.")
     ] = None,
     candidate: Annotated[
         list[str] | None, typer.Option("--candidate", hidden=True, help="The old name of --candidates.")
@@ -96,6 +96,7 @@ def command(
         exclude=_ids(exclude) or (),
         candidates=_ids((candidates or []) + (candidate or []) or None),
     )
+    _warn_of_commas(recommender.saved.catalogue.index, policy)
     if histories is None or to is None:
         return _one(recommender, history or [], policy, json)
     if on_bad_row not in (None, "error", "skip"):
@@ -130,8 +131,15 @@ def _ids(given: list[str] | None) -> list[str] | None:
             lines = Path(entry[1:]).read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise QueryError(f"{entry[1:]} cannot be read as a list of ids ({error}); write one id per line") from error
-        found += [line for line in lines if line.strip()]
+        found += [line.strip() for line in lines if line.strip()]
     return found
+
+
+def _warn_of_commas(index: Any, policy: Policy) -> None:
+    """Warn of an unknown id that looks like several."""
+    for id in (*policy.exclude, *(policy.candidates or ())):
+        if "," in str(id) and index(id) is None:
+            show.warn(f"'{id}' is one id, which the model does not know; give the option several times, or @FILE")
 
 
 def _one(recommender: Recommender, history: list[str], policy: Policy, json: bool) -> None:

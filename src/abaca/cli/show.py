@@ -128,6 +128,13 @@ def columns(taken: dict[str, str | None], passed_over: dict[str, list[str]]) -> 
     return " · ".join(parts)
 
 
+def left_out(counts: dict[str, Any]) -> None:
+    """Print what preparing left out: interactions by filter, and bad rows."""
+    for reason, number in {**counts.get("dropped", {}), **counts.get("bad_rows", {})}.items():
+        if number:
+            console().print(f"  left out: {reason}: {number:,}")
+
+
 def case(case: "Case", who: str) -> None:
     """Print one history and the rankers' answers to it."""
     from abaca.study.cases import MEANING

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
+from typer.core import TyperCommand
 
 from abaca.cli import show
 from abaca.cli.columns import Data, Event, Events, Item, Items, OnBadRow, Time, User, open_data
 from abaca.data.log import Log
+from abaca.data.prepare import PrepareOptions
 from abaca.errors import SpecError
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, training_defaults
 from abaca.study.toml import read_toml, refuse_unknown
@@ -188,6 +190,7 @@ def _report(recommender: "Recommender", log: Path, model: Path) -> None:
     )  # fmt: skip
     out = show.console()
     out.print(f"[bold]{escape(str(model))}[/] {recommender.encoder} {recommender.output}{figure}", soft_wrap=True)
+    show.left_out(recommender.sequences.manifest["counts"])
     taken = show.columns(source["columns"], source.get("passed_over", {}))
     out.print(escape(f"columns: {taken}"), soft_wrap=True)
     evaluate = "" if training["everything"] else shlex.join(["abaca", "evaluate", str(model), str(log)]) + " · "
@@ -200,6 +203,17 @@ _TUNABLE = {
     "weight_decay", "clip", "average", "patience", "metric", "seed", "dim", "hidden", "dropout", "min_user", "min_item",
     "split", "events", "baseline", "stop_after", "checkpoint_minutes", "device",
 }  # fmt: skip
+_OF_PREPARE = {field.name for field in fields(PrepareOptions)} - _TUNABLE
+
+
+class _Train(TyperCommand):
+    """Explains the flags that only `abaca prepare` has."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for flag in (arg.split("=")[0] for arg in args):
+            if flag.startswith("--") and flag[2:].replace("-", "_") in _OF_PREPARE:
+                raise SpecError(f"{flag} is an option of `abaca prepare`; then train on the folder that it writes")
+        return super().parse_args(ctx, args)
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -208,9 +222,12 @@ def read_config(path: Path) -> dict[str, Any]:
 
     config = read_toml(path, "--config takes a TOML file such as: epochs = 30")
     known = _TUNABLE.union(*({field.name for field in fields(kind.Options)} for kind in ENCODERS.values()))
+    of_prepare = sorted(_OF_PREPARE.intersection(config))
+    if of_prepare:
+        raise SpecError(f"{path}: key '{of_prepare[0]}' is an option of `abaca prepare`; train on the folder it writes")
     refuse_unknown(config, known, str(path))
     return config
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("train")(command)
+    app.command("train", cls=_Train)(command)

@@ -44,6 +44,8 @@ class LogSummary:
     """The same as ISO dates, where they are plausibly unix seconds or milliseconds."""
     spaced: int
     """Interactions whose user or item has blanks around it, which make it another id."""
+    events: dict[str, int]
+    """The most frequent values of the event column, at most ten, with their interactions."""
     bad_rows: dict[str, int]
     """Rows left out, by what was wrong."""
     prepared_bytes: int
@@ -79,6 +81,7 @@ def inspect(log: Log) -> LogSummary:
         times=None if times is None else (times[0], times[1]),
         dates=None if dates[0] is None or dates[1] is None else (dates[0], dates[1]),
         spaced=_spaced(database),
+        events=log.event_counts(),
         bad_rows=log.bad_rows,
         prepared_bytes=prepared_bytes(log.rows, users, items, timed=log.has_time),
         epoch_seconds=epoch_seconds(max(log.rows - 3 * users, 0), items, cores=os.cpu_count() or 1),

@@ -53,6 +53,11 @@ class Log:
         """Whether the log has a column of event types."""
         return self.columns.event is not None
 
+    def event_counts(self, most: int = 10) -> dict[str, int]:
+        """The values of the event column with their interactions, most first; at most this many."""
+        counted = "SELECT event, count(*) AS n FROM log WHERE event IS NOT NULL GROUP BY event"
+        return dict(self.database.rows(f"{counted} ORDER BY n DESC, event LIMIT {most}"))
+
     def __len__(self) -> int:
         return self.rows
 

@@ -183,12 +183,20 @@ def _filter(log: Log, engine: Engine, options: PrepareOptions) -> Counter[str]:
             left, had = engine.count(), left
             dropped[name] += had - left
     if not left:
-        shares = ", ".join(f"{filter} dropped {count:,}" for filter, count in dropped.items() if count)
-        raise LogError(
-            f"nothing is left of {log.rows:,} interactions: {shares}; "
-            "lower `min_user` or `min_item`, or widen `since`, `until` or `events`"
-        )
+        raise _nothing_left(log, dropped)
     return dropped
+
+
+def _nothing_left(log: Log, dropped: Counter[str]) -> LogError:
+    """Which filters dropped everything, with a hint for each."""
+    causes = [filter for filter, count in dropped.items() if count]
+    hints = {"min-user": "lower `min_user`", "min-item": "lower `min_item`", "time range": "widen `since` or `until`"}
+    if "events" in causes:
+        values = ", ".join(f"{event} ({count:,})" for event, count in log.event_counts().items()) or "no value"
+        hints["events"] = f"column {log.columns.event!r} has {values}: choose among them, repeat `events` for several"
+    shares = ", ".join(f"{filter} dropped {dropped[filter]:,}" for filter in causes)
+    cures = [hints[filter] for filter in causes if filter in hints]
+    return LogError("; ".join([f"nothing is left of {log.rows:,} interactions: {shares}", *cures]))
 
 
 def _write(log: Log, engine: Engine, folder: Path, options: PrepareOptions, items: Any, tell: Progress) -> None:

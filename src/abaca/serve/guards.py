@@ -127,7 +127,8 @@ class TokenAuth:
             return problem(401, "reloading needs the admin token", hint, {"www-authenticate": "Bearer"})
         if self.admin_port is not None and scope["server"] and scope["server"][1] == self.admin_port:
             return None
-        hint = "send SIGHUP to the server, or start it with --admin-port or an admin token"
+        port = f"post to 127.0.0.1:{self.admin_port}" if self.admin_port else "start it with --admin-port"
+        hint = f"send SIGHUP to the server, {port}, or give it an admin token"
         return problem(403, "models cannot be reloaded from here", hint)
 
 

@@ -144,7 +144,9 @@ class Saved:
     def model(self) -> Model:
         """The network; a baseline has none."""
         if isinstance(self.ranks, Baseline):
-            raise ModelError(f"'{self.output}' is a simple rule: it has no item vectors and no layers")
+            raise ModelError(
+                f"'{self.output}' is a simple rule: it has no item vectors; train a model without `baseline`"
+            )
         return self.ranks
 
     def tensors(self) -> dict[str, Tensor]:

@@ -27,6 +27,8 @@ def id_kind(role: str, type: str, where: str) -> IdKind | None:
     if type.startswith(TEXTS) and not _is_list(type):
         return "text"
     cure = "write one row for each of a list" if _is_list(type) else "convert it to one of them"
+    if type in ("FLOAT", "DOUBLE"):
+        cure += " (a missing value makes pandas use floats: `.astype('Int64')`)"
     raise LogError(f"{where}: the {role} column is {type}; ids are text or whole numbers, so {cure}")
 
 

@@ -75,10 +75,10 @@ class OutputSpec:
                 flags.append(part)
             elif partition is not None:
                 raise _refuse(text, "it takes one of C, CP, R:ks, CR:ks, CPR:ks")
+            elif base in ("mos-mix", "repeatnet"):
+                raise _refuse(text, f"{base} takes Mi and nodup only")
             else:
                 partition = _parse_partition(text, part)
-        if partition is not None and base in ("mos-mix", "repeatnet"):
-            raise _refuse(text, f"{base} takes Mi and nodup only")
         copy, point, rerank = partition or (False, False, ())
         return cls(base, queries, copy, point, rerank, "Mi" in flags, "nodup" in flags)
 
@@ -107,8 +107,8 @@ def _parse_partition(text: str, part: str) -> tuple[bool, bool, tuple[int, ...]]
     if letters in ("P", "PR"):
         raise _refuse(text, "P adds to C: write CP or CPR:k")
     if ("R" in letters) != (numbers is not None):
-        cure = f"write {letters}:100" if "R" in letters else "only R takes numbers"
-        raise _refuse(text, cure)
+        meant = text.strip().replace(f"+{part}", f"+{part}:100", 1) if "R" in letters else None
+        raise _refuse(text, "R needs a number of items" if meant else "only R takes numbers", meant)
     ks = tuple(int(k) for k in numbers.split(",")) if numbers else ()
     if any(k < 1 for k in ks) or list(ks) != sorted(set(ks)):
         raise _refuse(text, "the numbers after R must be positive and ascending, as in 20,100,500")
@@ -117,7 +117,7 @@ def _parse_partition(text: str, part: str) -> tuple[bool, bool, tuple[int, ...]]
     return "C" in letters, "P" in letters, ks
 
 
-def _refuse(text: str, why: str) -> SpecError:
-    near = difflib.get_close_matches(text, EXAMPLES, n=1, cutoff=0.5)
+def _refuse(text: str, why: str, meant: str | None = None) -> SpecError:
+    near = [meant] if meant else difflib.get_close_matches(text, EXAMPLES, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]}?" if near else f"; examples: {', '.join(EXAMPLES)}"
     return SpecError(f"output layer '{text}': {why}{hint}")
