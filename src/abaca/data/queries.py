@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -210,8 +210,11 @@ class HistorySource:
         files = open_files(self.path)
         lists = self.history or self._list_column(files[0])
         if lists is None:
-            for file in files:
-                check_no_rules(file)
+            for file, name in product(files, OWN_LISTS):
+                if name in _list_columns(file):
+                    raise LogError(
+                        f"{file.name}: column {name!r} cannot be used, a log has no rules of its own; rename it"
+                    )
             bad = {} if self.on_bad_row is None else {"on_bad_row": self.on_bad_row}
             log = read_log(self.path, user=self.user, item=self.item, time=self.time, **{**self.like, **bad})
             return LogQueries(log, self.options)
@@ -245,13 +248,6 @@ def _list_columns(file: LogFile) -> list[str]:
     if file.format == "json":
         return [name for name in file.columns if isinstance(next(iter(file.sample(name)), None), list)]
     return []
-
-
-def check_no_rules(file: LogFile) -> None:
-    """Refuse a log with lists of rules, which would be ignored."""
-    for name in OWN_LISTS:
-        if name in _list_columns(file):
-            raise LogError(f"{file.name}: column {name!r} cannot be used, a log has no rules of its own; rename it")
 
 
 def _with_own_lists(file: LogFile) -> LogFile:

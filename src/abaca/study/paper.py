@@ -51,10 +51,6 @@ class PaperResult:
     """Data set → metric → fraction."""
     printed_means: dict[Duplicates, dict[str, float]]
     """Group → metric → fraction, as printed. In `all` the paper counts its two group means as data sets."""
-    size_millions: float
-    training_seconds: float | None
-    """Of an epoch on Amazon Books; None where the paper has no time."""
-    testing_seconds: float | None
 
     def mean(self, metric: str, group: Duplicates = "all") -> float:
         """The geometric mean over the data sets of a group, from the values per data set."""
@@ -96,9 +92,6 @@ def _result(row: dict[str, Any]) -> PaperResult:
         output=row["output"],
         values={name: _fractions(PER_SET, printed) for name, printed in row["datasets"].items()},
         printed_means={group: _fractions(MEANS, printed) for group, printed in row["means"].items()},
-        size_millions=row["size_millions"],
-        training_seconds=row["training_seconds"],
-        testing_seconds=row["testing_seconds"],
     )
 
 

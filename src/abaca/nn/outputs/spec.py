@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from abaca.errors import SpecError
 
-BASES = ("softmax", "mos", "mos-mix", "repeatnet")
 EXAMPLES = (
     "softmax",
     "softmax+Mi",

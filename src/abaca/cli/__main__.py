@@ -1,5 +1,0 @@
-"""`python -m abaca.cli` is `abaca`."""
-
-from abaca.cli import main
-
-main()
