@@ -6,7 +6,7 @@ SETUP := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 THREADS ?= 2
 
-.PHONY: help setup dev demo serve test check bench docs wheel clean
+.PHONY: help setup dev demo serve test slow check bench docs wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -32,8 +32,11 @@ serve: $(SETUP)  ## a web page on the models that `make demo` trained
 	@test -d demo/cpr || { echo "there is no demo/cpr yet: make demo"; exit 2; }
 	$(VENV)/bin/abaca serve demo/cpr demo/softmax --examples demo/sequences
 
-test: $(DEV)  ## all tests, the slow ones too
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(THREADS)
+test: $(DEV)  ## the tests, but for the slow ones
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(THREADS) -m "not slow"
+
+slow: $(DEV)  ## the slow tests: pages run block by block, kills, long contracts
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(THREADS) -m slow
 
 check: $(DEV)  ## lint and types
 	$(VENV)/bin/ruff check .

@@ -78,6 +78,7 @@ def commands(language: str, code: str) -> list[list[str]]:
     return [["env", *given, sys.executable, "-m", *line] for line, given in zip(words, settings, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python", "sh")], ids=shown)
 def test_code_blocks_run_in_their_order(shop: Path, page: Path) -> None:
     """A page that trains a model begins without one."""

@@ -84,5 +84,5 @@ def test_peak_memory_is_that_of_the_contender_alone() -> None:
 def test_too_few_repetitions_and_unknown_names_are_refused() -> None:
     with pytest.raises(SpecError, match="at least 5"):
         measure(Memory(), [], 4, False, nothing)
-    with pytest.raises(SpecError, match="no contender 7; there are 1, 200"):
+    with pytest.raises(SpecError, match="no contender 7; available: 1, 200"):
         measure(Memory(), ["7"], 5, False, nothing)

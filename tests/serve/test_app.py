@@ -124,7 +124,7 @@ def test_other_types_methods_and_addresses_are_refused(client: TestClient) -> No
     problem(client.post("/recommend", content=b"history=1", headers=form), 415, "Content-Type: application/json")
     problem(client.get("/recommend"), 405)
     problem(client.get("/nothing"), 404, "/docs")
-    problem(client.post("/recommend", json={"history": [], "model": "x"}), 404, "there is cpr, softmax")
+    problem(client.post("/recommend", json={"history": [], "model": "x"}), 404, "available: cpr, softmax")
     problem(client.get("/items", params={"model": "x"}), 404)
     problem(client.get("/items", params={"size": "3"}), 422, "size")
 
