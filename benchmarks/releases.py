@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ENCODERS = ("sasrec", "gru4rec")
+PARTS = ("step", "evaluate", "loss")
 OUTPUT = "softmax+CPR:100+Mi"
 STEPS = 40
 LARGE = 50_000
@@ -120,6 +121,7 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="the source folder of one version, its C library built")
     parser.add_argument("--after", type=Path, help="and of the other")
     parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
     parser.add_argument("--to", type=Path, help="a JSON file for the raw figures")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -127,7 +129,7 @@ def main() -> None:
         return work(str(given.sequences))
     versions = {name: started(getattr(given, name), given.sequences) for name in ("before", "after")}
     rows = []
-    for part in ("step", "evaluate", "loss"):
+    for part in given.part:
         for encoder in ENCODERS:
             spent: dict[str, list[float]] = {name: [] for name in versions}
             for number in range(given.rounds):
