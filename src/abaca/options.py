@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DEFAULT_ENCODER = "sasrec"
 DEFAULT_OUTPUT = "softmax+CPR:100+Mi"
 SCHEDULES = ("cosine", "linear", "constant")
+STARTS = ("counts", "random")
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class TrainingOptions:
     """Epochs without a better validation figure before training stops; 0 for never."""
     metric: str = "ndcg@10"
     """The validation figure that chooses the best epoch."""
+    start: str = "random"
+    """Where the item table begins: counts, vectors of items that occur together; random, as in the paper."""
     seed: int = 0
     """Seed of weights, dropout and the order of windows."""
     checkpoint_minutes: float = 5.0
@@ -63,6 +66,8 @@ class TrainingOptions:
         for name in ("lr", "weight_decay", "clip", "average", "checkpoint_minutes"):
             if not math.isfinite(getattr(self, name)):
                 raise SpecError(f"{name} must be a number, got {getattr(self, name)}")
+        if self.start not in STARTS:
+            raise SpecError(f"start '{self.start}' is not one of {', '.join(STARTS)}")
         if not 0 <= self.seed < 1 << 63:
             raise SpecError(f"seed must be from 0 to 2⁶³ − 1, got {self.seed}")
         for name in ("epochs", "lr", "batch_targets", "targets", "window"):

@@ -77,6 +77,9 @@ def command(
         int | None, _option("--patience", "Epochs without gain before stopping; 0: never.", DEFAULTS.patience)
     ] = None,
     metric: Annotated[str | None, _option("--metric", "What validation maximises.", DEFAULTS.metric)] = None,
+    start: Annotated[
+        str | None, _option("--start", "Item vectors begin from counts or random.", DEFAULTS.start)
+    ] = None,
     seed: Annotated[int | None, _option("--seed", "Same seed, same model.", DEFAULTS.seed)] = None,
     dim: Annotated[int | None, _option("--dim", "Size of item embeddings.", 64)] = None,
     hidden: Annotated[int | None, _option("--hidden", "Size of the GRU's state (gru4rec).", 128)] = None,
@@ -200,8 +203,8 @@ def _report(recommender: "Recommender", log: Path, model: Path) -> None:
 
 _TUNABLE = {
     "encoder", "output", "epochs", "lr", "schedule", "warmup", "batch_targets", "targets", "overlap", "window",
-    "weight_decay", "clip", "average", "patience", "metric", "seed", "dim", "hidden", "dropout", "min_user", "min_item",
-    "split", "events", "baseline", "stop_after", "checkpoint_minutes", "device",
+    "weight_decay", "clip", "average", "patience", "metric", "start", "seed", "dim", "hidden", "dropout", "min_user",
+    "min_item", "split", "events", "baseline", "stop_after", "checkpoint_minutes", "device",
 }  # fmt: skip
 _OF_PREPARE = {field.name for field in fields(PrepareOptions)} - _TUNABLE
 

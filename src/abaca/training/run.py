@@ -25,6 +25,7 @@ from abaca.training.checkpoint import (
     save_model,
     write_record,
 )
+from abaca.training.start import start_from_counts
 from abaca.training.trainer import Callback, Step, Trainer
 from abaca.types import Record
 
@@ -73,7 +74,10 @@ class Run:
             output = output_layer(self.output, self.output_options)
             check_memory(self.encoder, output, catalogue.size, **self.encoder_options)
             torch.manual_seed(self.options.seed)
-            ranks = make_model(self.encoder, output, catalogue.size, **self.encoder_options).to(device)
+            ranks = make_model(self.encoder, output, catalogue.size, **self.encoder_options)
+            if self.options.start == "counts":
+                start_from_counts(ranks, sequences.training(everything=everything), self.options.seed)
+            ranks.to(device)
             found = self._train(ranks, sequences, folder, resume=resume, callback=callback or Callback())
         training = {**identity, **found, **_data(sequences)}
         parts = (self.encoder, self.output, self.encoder_options)
@@ -162,10 +166,14 @@ def finished_run(folder: Path, identity: dict[str, Any]) -> Saved | None:
 
 def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
     """Refuse to resume another run."""
+    first = {"start": "random"}  # the start of runs of the last release
     was, now = (
-        {**run, **run["encoder_options"], **run["options"], "option of the output layer": run.get("output_options", {})}
+        {
+            **first, **run, **run["encoder_options"], **run["options"],
+            "option of the output layer": run.get("output_options", {}),
+        }
         for run in (before, identity)
-    )
+    )  # fmt: skip
     changed = [name for name in now if was.get(name) != now[name] and not name.endswith("options")]
     if changed:
         named = ", ".join("log or way of preparing it" if name == "fingerprint" else name for name in changed)

@@ -50,6 +50,10 @@ class MixtureOfSoftmaxes(SpelledOutput):
         self.f = nn.ModuleList(nn.Linear(self.mix.query_dim, dim) for _ in range(self.options.queries))
         self.share = nn.Linear(self.mix.query_dim, self.options.queries, bias=False)
 
+    @property
+    def item_projections(self) -> list[nn.Linear]:
+        return list(self.f)  # type: ignore[arg-type]
+
     def loss(self, encoded: Encoded, targets: Tensor) -> Tensor:
         """Sum over the rows of −log Σ_k π_k P_k(target).
 

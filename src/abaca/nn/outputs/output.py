@@ -38,6 +38,16 @@ class Output(nn.Module):
     def build(self, layers: int, dim: int, catalogue: int) -> None:
         """Make the weights, for an encoder of `layers` layers and `dim` dimensions and `catalogue` items."""
 
+    @property
+    def item_tables(self) -> list[nn.Embedding]:
+        """Item tables of its own (V, …), which start like the model's."""
+        return []
+
+    @property
+    def item_projections(self) -> list[nn.Linear]:
+        """Projections whose result is multiplied with the item table."""
+        return []
+
     def loss(self, encoded: Encoded, targets: Tensor) -> Tensor:
         """Sum of −log P(target) over the rows (N,)."""
         raise NotImplementedError

@@ -38,6 +38,10 @@ class RepeatNet(SpelledOutput):
         self.choose = nn.Linear(size, 2, bias=False)
         self.table = nn.Embedding(catalogue, 2 * size)
 
+    @property
+    def item_tables(self) -> list[nn.Embedding]:
+        return [self.table]
+
     def loss(self, encoded: Encoded, targets: Tensor) -> Tensor:
         """Sum of −log p_r − log a_x for repeated targets and −log p_e − log explore(x) for new ones."""
         explore, log_mode, log_repeat, slots = self._parts(encoded)

@@ -27,6 +27,10 @@ class Softmax(SpelledOutput):
         self.f_R = nn.ModuleList(nn.Linear(query_dim, dim) for _ in spec.rerank)
         self.copy = Copy(query_dim, dim, spec.point) if spec.copy else None
 
+    @property
+    def item_projections(self) -> list[nn.Linear]:
+        return [*self.f_V, *self.f_R]
+
     def loss(self, encoded: Encoded, targets: Tensor) -> Tensor:
         """Sum of −log P(target) over the rows."""
         return cross_entropy(self.logits(encoded), targets)
