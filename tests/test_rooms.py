@@ -15,6 +15,7 @@ ROWS: list[set[str]] = [
     {"errors", "types", "histories", "durable", "display", "memory"},
     {"data"},
     {"nn"},
+    {"evidence"},
     {"evaluation"},
     {"options", "plugins", "policy", "training", "recommendation", "similar", "search"},
     {"recommender", "batch", "export"},
@@ -25,6 +26,7 @@ ROWS: list[set[str]] = [
 
 NEVER = {
     ("nn", "data"),
+    ("evidence", "data"),
     ("errors", "types"),
     ("types", "errors"),
     ("study", "serve"),

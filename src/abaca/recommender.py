@@ -145,9 +145,9 @@ class Recommender:
         if not refit or self.encoder == RULE:
             return Run(*what, 0 if refit else None, self.output_options)
         best = self.saved.training.get("best_epoch") if self.saved else None
-        if best is None:
+        if best is None or self.saved is None:
             raise ModelError("refit needs an earlier fit to know how many epochs are best; call fit(log) first")
-        return Run(*what, best + 1, self.output_options)
+        return Run(*what, best + 1, self.output_options, self.saved.evidence)
 
     def recommend(
         self,
@@ -224,7 +224,8 @@ class Recommender:
 
     def ranker(self) -> ModelRanker:
         """The trained model as something that ranks, beside baselines; it scores every item."""
-        return ModelRanker(self._trained().model, self.training.window, f"{self.encoder} {self.output}")
+        saved, name = self._trained(), f"{self.encoder} {self.output}"
+        return ModelRanker(saved.model, self.training.window, name, evidence=saved.evidence)
 
     def save(self, folder: str | Path) -> None:
         """Write a model directory: safetensors and JSON, ids inside; a model that is there is replaced."""
@@ -265,7 +266,7 @@ class Recommender:
             self._advisor = Advisor(saved.ranks, saved.catalogue)
             return self
         saved.ranks.to(self.device)
-        ranker = ModelRanker(saved.ranks, self.training.window, f"{self.encoder} {self.output}")
+        ranker = self.ranker()
         if saved.index is not None:
             ranker.search = IndexSearch(saved.index, saved.model.table)
         self._advisor = Advisor(ranker, saved.catalogue)

@@ -99,10 +99,10 @@ def test_parts() -> None:
         ("softmax+CPR:5+Mi+C", "one of C"),
         ("softmax+Mi+Mi", "twice"),
         ("softmax+nodup+C+nodup", "twice"),
-        ("mos-mix:3+C", "Mi and nodup only"),
-        ("mos-mix:3+R:5+Mi", "Mi and nodup only"),
-        ("repeatnet+CPR:5", "Mi and nodup only"),
-        ("repeatnet+Mi+CP", "Mi and nodup only"),
+        ("mos-mix:3+C", "takes Mi, nodup, habits, followers only"),
+        ("mos-mix:3+R:5+Mi", "takes Mi, nodup, habits, followers only"),
+        ("repeatnet+CPR:5", "takes Mi, nodup, habits, followers only"),
+        ("repeatnet+Mi+CP", "takes Mi, nodup, habits, followers only"),
     ],
 )
 def test_refused_with_a_hint(spec: str, why: str) -> None:

@@ -172,7 +172,7 @@ def _compare_with_rules(recommender: "Recommender") -> None:
 
     assert recommender.saved is not None
     assert recommender.sequences is not None
-    metric, figure = recommender.training.metric, recommender.saved.training["best"]
+    metric, figure = recommender.training.metric, recommender.saved.figure
     if figure is None:
         return
     best = max(rules(recommender.sequences, "valid", (int(metric.split("@")[1]),)), key=lambda rule: rule.mean(metric))
@@ -188,9 +188,11 @@ def _report(recommender: "Recommender", log: Path, model: Path) -> None:
     assert recommender.saved is not None
     assert recommender.sequences is not None
     training, source = recommender.saved.training, recommender.sequences.manifest["source"]
-    figure = "" if training["best"] is None else (
-        f": validation {recommender.training.metric} {training['best']:.4f} after epoch {training['best_epoch'] + 1}"
-    )  # fmt: skip
+    figure = ""
+    if training["best"] is not None:
+        figure = f": validation {recommender.training.metric} {recommender.saved.figure:.4f}"
+        network = f"network {training['best']:.4f} " if "with_evidence" in training else ""
+        figure += f" ({network}after epoch {training['best_epoch'] + 1})"
     out = show.console()
     out.print(f"[bold]{escape(str(model))}[/] {recommender.encoder} {recommender.output}{figure}", soft_wrap=True)
     show.left_out(recommender.sequences.manifest["counts"])

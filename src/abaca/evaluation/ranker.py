@@ -1,6 +1,6 @@
 """Rankers: the interface that evaluation, validation and serving share, and the model that implements it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from abaca.data.batches import last_windows
-from abaca.histories import Histories
+from abaca.evidence.evidence import Evidence
+from abaca.histories import Histories, Ints, Windows
 from abaca.nn.answers import Answer, Question, answer
 from abaca.nn.logits import Scores
 from abaca.nn.model import Model
@@ -47,10 +48,21 @@ Search = Callable[[Scores, Question], Answer]
 
 
 class ModelRanker:
-    """Ranks the catalogue with a trained model that reads the last `window` items of a history."""
+    """Ranks the catalogue with a trained model that reads the last `window` items of a history.
 
-    def __init__(self, model: Model, window: int, name: str = "model", search: Search = answer) -> None:
+    Evidence, where there is some, reads whole histories.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        window: int,
+        name: str = "model",
+        search: Search = answer,
+        evidence: Evidence | None = None,
+    ) -> None:
         self.model, self.window, self.name, self.search = model, window, name, search
+        self.evidence = evidence
 
     @property
     def catalogue(self) -> int:
@@ -63,13 +75,13 @@ class ModelRanker:
     @torch.no_grad()
     def ask(self, histories: Histories, question: Question) -> Answer:
         """Answer a question, a row per history."""
-        self.model.eval()
-        device, whole = self.model.device, no_answer(len(histories), question.n, self.catalogue)
-        for numbers, windows in last_windows(histories, self.window, BATCH):
+        whole = no_answer(len(histories), question.n, self.catalogue)
+        for numbers, windows, scores in self._network(histories):
             rows = torch.from_numpy(numbers)
             part = question.take(rows)
-            scores = self.model.scores(windows.map(lambda array: torch.from_numpy(array).to(device)))
-            found = Answer(*(column.cpu() for column in self.search(scores, part.to(device))))
+            if self.evidence is not None:
+                scores = self.evidence.apply(scores, histories.take(numbers))
+            found = Answer(*(column.cpu() for column in self.search(scores, part.to(self.model.device))))
             for column, made in zip(whole, found, strict=True):
                 best = slice(min(column.shape[-1], made.shape[-1]))  # an index may find fewer or more than n
                 column[(rows, best) if column.dim() > 1 else rows] = made[:, best] if made.dim() > 1 else made
@@ -77,6 +89,16 @@ class ModelRanker:
                 excluded = (torch.from_numpy(windows.items) == part.targets[:, None]).any(dim=1)
                 whole.rank[rows[excluded]] = self.catalogue + 1
         return whole
+
+    def scored(self, histories: Histories) -> Iterator[tuple[Ints, Scores]]:
+        """The network's own scores: the numbers of some histories, and a row of scores each."""
+        return ((numbers, scores) for numbers, _, scores in self._network(histories))
+
+    def _network(self, histories: Histories) -> Iterator[tuple[Ints, Windows[np.ndarray], Scores]]:
+        self.model.eval()
+        device = self.model.device
+        for numbers, windows in last_windows(histories, self.window, BATCH):
+            yield numbers, windows, self.model.scores(windows.map(lambda array: torch.from_numpy(array).to(device)))
 
 
 def no_answer(rows: int, n: int, catalogue: int) -> Answer:

@@ -1,8 +1,9 @@
-"""Base plus overrides: the one structure that every output layer makes.
+"""Base plus overrides plus additions: the one structure of scores.
 
 The logit of an item is the highest product of the row's base queries with the item table, unless something overrides
-it: first the rerank levels in their order, largest k first, then the items of the history. Loss, rank, top-n and
-normaliser read the same tiles of final logits. A tile holds a few rows: positions × V is never in memory.
+it: first the rerank levels in their order, largest k first, then the items of the history. Evidence, fitted after
+training, then changes a few items of each row: logit ← factor · logit + bonus. Loss, rank, top-n and normaliser read
+the same tiles of final logits. A tile holds a few rows: positions × V is never in memory.
 """
 
 from collections.abc import Iterator
@@ -38,6 +39,26 @@ class Overrides(NamedTuple):
         return torch.where(steps < self.visible[rows, None], ids, empty), self.values[rows]
 
 
+class Additions(NamedTuple):
+    """Items of each row whose final logit becomes factor · logit + bonus; an item is in a row once at most."""
+
+    ids: Tensor  # (N, K) items; V where a slot is empty
+    factor: Tensor  # (N, K) above 0
+    bonus: Tensor  # (N, K)
+
+    def apply(self, logits: Tensor, ids: Tensor, rows: slice) -> None:
+        """Change final logits (n, V + 1) in place, at the columns `ids` (n, K) of the items."""
+        changed = self.factor[rows] * logits.gather(1, ids) + self.bonus[rows]
+        logits.scatter_(1, ids, changed)
+        logits[:, -1] = -torch.inf
+
+    @property
+    def lowered(self) -> int:
+        """How many items of a row may score lower than before, at most; empty slots have factor 1 and bonus 0."""
+        below = (self.factor != 1) | (self.bonus < 0)
+        return int(below.sum(1).max()) if below.numel() else 0
+
+
 class Tile(NamedTuple):
     """Final logits of some rows. The last column is a spare one, always −∞: ids that are V refer to it."""
 
@@ -64,6 +85,7 @@ class Logits(NamedTuple):
     table: Tensor  # (V, D)
     levels: tuple[Level, ...]
     overrides: Overrides
+    additions: Additions | None = None
 
     @property
     def rows(self) -> int:
@@ -83,7 +105,19 @@ class Logits(NamedTuple):
         ids, history_of_row, visible, values = self.overrides
         levels = tuple(Level(level.k, level.query[rows]) for level in self.levels)
         overrides = Overrides(ids, history_of_row[rows], visible[rows], values[rows])
-        return Logits(self.queries[rows], self.table, levels, overrides)
+        added = None if self.additions is None else Additions(*(part[rows] for part in self.additions))
+        return Logits(self.queries[rows], self.table, levels, overrides, added)
+
+    def adjusted(self, scale: Tensor, additions: Additions) -> "Logits":
+        """All logits times a scale of each row (N,), above 0, and then the additions."""
+        across = scale.unsqueeze(1)
+        return Logits(
+            self.queries * across.unsqueeze(2),
+            self.table,
+            tuple(Level(level.k, level.query * across) for level in self.levels),
+            self.overrides._replace(values=self.overrides.values * across),
+            additions,
+        )
 
     def slices(self) -> list[slice]:
         """The rows of each tile; one tile without rows where there are none."""
@@ -111,7 +145,37 @@ class Logits(NamedTuple):
         ids, values = self.overrides.of(rows, self.catalogue)
         logits.scatter_(1, ids, values)
         logits[:, -1] = -torch.inf
+        if self.additions is not None:
+            self.additions.apply(logits, self.additions.ids[rows], rows)
         return Tile(rows, logits, chosen, ids)
+
+
+class Adjusted(NamedTuple):
+    """Scores that are no `Logits`, all times a scale of each row, and then the additions."""
+
+    scores: Scores
+    scale: Tensor  # (N,) above 0
+    additions: Additions
+
+    @property
+    def rows(self) -> int:
+        return self.scores.rows
+
+    @property
+    def catalogue(self) -> int:
+        return self.scores.catalogue
+
+    def tiles(self) -> Iterator[Tile]:
+        """Final logits, a few rows at a time."""
+        for tile in self.scores.tiles():
+            logits = tile.logits * self.scale[tile.rows, None]
+            self.additions.apply(logits, self.additions.ids[tile.rows], tile.rows)
+            yield tile._replace(logits=logits)
+
+
+def adjust(scores: Scores, scale: Tensor, additions: Additions) -> Scores:
+    """Scores times a scale of each row, and then the additions."""
+    return scores.adjusted(scale, additions) if isinstance(scores, Logits) else Adjusted(scores, scale, additions)
 
 
 def row_slices(rows: int, width: int) -> list[slice]:

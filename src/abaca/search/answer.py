@@ -1,9 +1,9 @@
 """Answers from an index: the items it finds, with the overrides merged in as in full ranking.
 
-The best n items lie among the n + history + Σk best of the base (as many more as are banned), the items of the history
-and those asked for: with an exact index the answer is that of full ranking. An index gives no normaliser: to the sum
-over these items the sum over all others is added, estimated from a fixed sample of the catalogue. Where the sample is
-the catalogue, nothing is estimated.
+The best n items lie among the n + history + Σk best of the base (as many more as are banned), the items of the history,
+those that evidence changes, and those asked for: with an exact index the answer is that of full ranking. An index gives
+no normaliser: to the sum over these items the sum over all others is added, estimated from a fixed sample of the
+catalogue. Where the sample is the catalogue, nothing is estimated.
 """
 
 import numpy as np
@@ -68,6 +68,8 @@ class IndexSearch:
     def fetched(scores: Logits, wanted: int) -> int:
         """The number of base candidates that suffices for n final items: overrides may change all that they touch."""
         touched = scores.overrides.ids.shape[1] + sum(level.k for level in scores.levels)
+        if scores.additions is not None:
+            touched += scores.additions.lowered
         return min(wanted + touched, scores.catalogue)
 
     def _candidates(self, scores: Logits, question: Question) -> Tensor:
@@ -79,6 +81,8 @@ class IndexSearch:
         best = torch.from_numpy(self.index.find(queries, count, self.fetched(scores, BEST)))
         best = best.to(ids.device).view(rows, -1)
         parts = [best.where(best >= 0, catalogue), ids, question.mass_of]
+        if scores.additions is not None:
+            parts.append(scores.additions.ids)
         if question.only is not None:
             parts.append(question.only)
         items = torch.cat(parts, dim=1).sort(dim=1).values
@@ -117,6 +121,9 @@ def _tile(scores: Logits, items: Tensor) -> Tile:
     places = _places(items, ids, scores.catalogue)
     logits.scatter_(1, places, values)
     logits[:, -1] = -torch.inf
+    if scores.additions is not None:
+        added = _places(items, scores.additions.ids, scores.catalogue)
+        scores.additions.apply(logits, added, slice(None))
     return Tile(slice(None), logits, chosen, places)
 
 

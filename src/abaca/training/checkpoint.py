@@ -29,6 +29,7 @@ from abaca.data.catalogue import Catalogue
 from abaca.durable import LOCK, checksum, file_facts, locked, put_in_place, whole_file, write_text
 from abaca.errors import ModelError, SpecError
 from abaca.evaluation.baselines import BASELINES, Baseline
+from abaca.evidence.evidence import Evidence
 from abaca.nn.build import make_model
 from abaca.nn.model import Model
 from abaca.plugins import import_paths, output_layer
@@ -38,6 +39,8 @@ FORMAT = 1
 KIND = "abaca model"
 RULE = "rule"
 """In place of the encoder, for a saved baseline."""
+COUNTS = "evidence."
+"""Begins the names of what evidence counted, beside the weights."""
 MODEL = "model.json"
 RECORD = "training.jsonl"
 STATE = "run.safetensors"
@@ -139,6 +142,8 @@ class Saved:
     """The search index of its item table."""
     output_options: dict[str, Any] = field(default_factory=dict)
     """The options of an output layer that is a plug-in."""
+    evidence: Evidence | None = None
+    """What was fitted after training."""
 
     @property
     def model(self) -> Model:
@@ -149,11 +154,19 @@ class Saved:
             )
         return self.ranks
 
+    @property
+    def figure(self) -> float | None:
+        """The validation figure of the whole model, evidence included; None where it was not validated."""
+        found: float | None = self.training.get("with_evidence", self.training.get("best"))
+        return found
+
     def tensors(self) -> dict[str, Tensor]:
         """Everything that was learned."""
         if isinstance(self.ranks, Baseline):
             return self.ranks.state()
-        return {name: tensor.detach() for name, tensor in self.ranks.state_dict().items()}
+        counts = {} if self.evidence is None else self.evidence.tensors()
+        weights = {name: tensor.detach() for name, tensor in self.ranks.state_dict().items()}
+        return weights | {COUNTS + name: tensor for name, tensor in counts.items()}
 
 
 @dataclass(frozen=True)
@@ -191,6 +204,8 @@ def save_model(folder: Path, saved: Saved) -> None:
     }  # fmt: skip
     if imports := import_paths(saved.encoder, saved.output):
         document.update(imports=imports, output_options=saved.output_options)
+    if saved.evidence is not None:
+        document["evidence"] = saved.evidence.to_json()
     if saved.index is not None and saved.index.weights == weights_name:
         copy_file(saved.index.path, folder / saved.index.path.name)
         files[saved.index.path.name] = file_facts(saved.index.path)
@@ -225,12 +240,14 @@ def load_model(folder: str | Path) -> Saved:
         paths[name.split("-")[0]] = path
     try:
         catalogue = Catalogue.from_json(json.loads(paths["catalogue"].read_text(encoding="utf-8")))
-        ranks = _build(document, catalogue.size, load_file(paths["weights"]))
+        tensors = load_file(paths["weights"])
+        evidence = _evidence(document, tensors)
+        ranks = _build(document, catalogue.size, tensors)
     except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError, SpecError) as error:
         raise ModelError(f"{folder}: the files do not belong together ({error}); train again") from error
     return Saved(
         ranks, document["encoder"], document["output"], document["encoder_options"], catalogue, document["training"],
-        _index_record(folder, document, paths), document.get("output_options", {}),
+        _index_record(folder, document, paths), document.get("output_options", {}), evidence,
     )  # fmt: skip
 
 
@@ -292,6 +309,14 @@ def _build(document: dict[str, Any], catalogue: int, tensors: dict[str, Tensor])
         model = make_model(document["encoder"], output, catalogue, **document["encoder_options"])
     model.load_state_dict(tensors)
     return model.eval()
+
+
+def _evidence(document: dict[str, Any], tensors: dict[str, Tensor]) -> Evidence | None:
+    """The evidence of a model; its counts are taken out of the tensors."""
+    counts = {name: tensors.pop(name) for name in list(tensors) if name.startswith(COUNTS)}
+    if "evidence" not in document:
+        return None
+    return Evidence.of(document["evidence"], {name.removeprefix(COUNTS): counts[name] for name in counts})
 
 
 def _read_document(folder: Path) -> dict[str, Any]:

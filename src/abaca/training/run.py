@@ -10,6 +10,7 @@ from abaca.data.catalogue import Catalogue
 from abaca.data.sequences import Sequences
 from abaca.errors import ModelError
 from abaca.evaluation.baselines import BASELINES, Baseline
+from abaca.evidence.evidence import Evidence
 from abaca.nn.build import check_memory, make_model
 from abaca.nn.model import Model
 from abaca.options import TrainingOptions
@@ -25,6 +26,7 @@ from abaca.training.checkpoint import (
     save_model,
     write_record,
 )
+from abaca.training.evidence import fit_evidence
 from abaca.training.start import start_from_counts
 from abaca.training.trainer import Callback, Step, Trainer
 from abaca.types import Record
@@ -45,6 +47,8 @@ class Run:
     """Epochs of training on everything, held-out targets included; None for a run that validates."""
     output_options: dict[str, Any] = field(default_factory=dict)
     """The options of an output layer that is a plug-in."""
+    fitted: Evidence | None = None
+    """Evidence whose numbers a refit keeps, since it has no held-out targets."""
 
     @property
     def epochs(self) -> int:
@@ -68,6 +72,7 @@ class Run:
         everything = self.refit_epochs is not None
         catalogue = _catalogue(sequences, everything=everything)
         ranks: Model | Baseline
+        evidence = None
         if self.encoder == RULE:
             ranks, found = BASELINES[self.output]().fit(sequences, everything=everything), NOTHING_FOUND
         else:
@@ -79,9 +84,11 @@ class Run:
                 start_from_counts(ranks, sequences.training(everything=everything), self.options.seed)
             ranks.to(device)
             found = self._train(ranks, sequences, folder, resume=resume, callback=callback or Callback())
+            evidence, figures = fit_evidence(ranks, sequences, self.options, self.fitted, everything=everything)
+            found |= figures
         training = {**identity, **found, **_data(sequences)}
         parts = (self.encoder, self.output, self.encoder_options)
-        saved = Saved(ranks, *parts, catalogue, training, output_options=self.output_options)
+        saved = Saved(ranks, *parts, catalogue, training, output_options=self.output_options, evidence=evidence)
         if folder is not None:
             save_model(folder, saved)
             (folder / STATE).unlink(missing_ok=True)

@@ -43,6 +43,8 @@ class LogitsStruct(ctypes.Structure):
         ("level_k", POINTER(c_int64)),
         ("queries", POINTER(c_void_p)),
         ("portable", c_int64),
+        ("added", c_int64),
+        *_pointers("added_ids", "added_factor", "added_bonus"),
     )
 
 
@@ -95,7 +97,7 @@ class AttentionStruct(ctypes.Structure):
 _LOSS = [POINTER(LogitsStruct), POINTER(LossStruct)]
 _RUNNING = [*_LOSS, POINTER(RunningStruct)]
 
-ABI = 4
+ABI = 5
 """Rises with every change of `SIGNATURES` or a structure; the library exports a function of this number."""
 
 SIGNATURES = {

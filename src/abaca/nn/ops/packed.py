@@ -41,6 +41,7 @@ class PackedLogits:
         self.history_of_row = check_range(history_of_row, len(ids) - 1, "history_of_row").long().contiguous()  # (N,)
         self.visible = visible.long().contiguous()  # (N,)
         self.sizes = [min(level.k, self.catalogue) for level in logits.levels]
+        self.added = self._pack_additions(logits)
         self.struct = LogitsStruct(
             self.catalogue,
             self.table.shape[1],
@@ -52,7 +53,17 @@ class PackedLogits:
             (ctypes.c_int64 * len(self.sizes))(*self.sizes),
             pointers(self.levels),
             is_portable(),
+            self.added[0].shape[1] if self.added else 0,
+            *([part.data_ptr() for part in self.added] or [0] * 3),
         )
+
+    def _pack_additions(self, logits: Logits) -> list[Tensor]:
+        """Ids, factors and bonuses (N, K) of the additions, where there are any."""
+        if logits.additions is None:
+            return []
+        ids, factor, bonus = logits.additions
+        rest = [part.detach().to(torch.float32).contiguous() for part in (factor, bonus)]
+        return [check_range(ids, self.catalogue, "ids").long().contiguous(), *rest]
 
     @property
     def queries(self) -> Tensor:

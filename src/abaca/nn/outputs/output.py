@@ -28,6 +28,8 @@ class Output(nn.Module):
     """Whether its scores are `Logits` that ONNX can express."""
     excludes_history: bool = False
     """Whether items of the window are never recommended."""
+    evidence: tuple[str, ...] = ()
+    """What is fitted after training: habits, followers."""
 
     def __init__(self, options: Any = None) -> None:
         super().__init__()
@@ -66,3 +68,4 @@ class SpelledOutput(Output):
         super().__init__(options)
         self.spec = str(options)
         self.excludes_history = options.nodup
+        self.evidence = options.evidence

@@ -1,6 +1,6 @@
 """How an output layer is spelled: `softmax+CPR:20,100,500+Mi`, read, checked and written back.
 
-spec      = base ["+" partition] ["+Mi"] ["+nodup"]
+spec      = base ["+" partition] ["+Mi"] ["+nodup"] ["+habits"] ["+followers"]
 base      = "softmax" | "mos:K" | "mos-mix:K" | "repeatnet"
 partition = "C" | "CP" | "R:ks" | "CR:ks" | "CPR:ks"          ks ascending, as in 20,100,500
 """
@@ -24,7 +24,11 @@ EXAMPLES = (
     "mos:3",
     "mos-mix:3",
     "repeatnet",
+    "softmax+CP+habits+followers",
 )
+EVIDENCE = ("habits", "followers")
+"""Parts of `abaca.evidence`, which is fitted after training."""
+FLAGS = ("Mi", "nodup", *EVIDENCE)
 MOST_QUERIES = 1000
 """More than a mixture could ever use; each one is a matrix of weights and a pass over the catalogue."""
 MOST_LEVELS = 16
@@ -49,13 +53,15 @@ class OutputSpec:
     """Mi: the query reads the last three positions of every layer."""
     nodup: bool = False
     """Items of the window are never ranked; training ignores this."""
+    evidence: tuple[str, ...] = ()
+    """habits, followers: fitted after training, on held-out targets."""
 
     def __str__(self) -> str:
         base = self.base if self.base in ("softmax", "repeatnet") else f"{self.base}:{self.queries}"
         partition = "C" * self.copy + "P" * self.point + "R" * bool(self.rerank)
         if self.rerank:
             partition += ":" + ",".join(map(str, self.rerank))
-        parts = [base, partition, "Mi" if self.mix else "", "nodup" if self.nodup else ""]
+        parts = [base, partition, "Mi" if self.mix else "", "nodup" if self.nodup else "", *self.evidence]
         return "+".join(part for part in parts if part)
 
     @classmethod
@@ -68,18 +74,19 @@ class OutputSpec:
         partition: tuple[bool, bool, tuple[int, ...]] | None = None
         flags: list[str] = []
         for part in rest:
-            if part in ("Mi", "nodup"):
+            if part in FLAGS:
                 if part in flags:
                     raise _refuse(text, f"{part} occurs twice")
                 flags.append(part)
             elif partition is not None:
                 raise _refuse(text, "it takes one of C, CP, R:ks, CR:ks, CPR:ks")
             elif base in ("mos-mix", "repeatnet"):
-                raise _refuse(text, f"{base} takes Mi and nodup only")
+                raise _refuse(text, f"{base} takes {', '.join(FLAGS)} only")
             else:
                 partition = _parse_partition(text, part)
         copy, point, rerank = partition or (False, False, ())
-        return cls(base, queries, copy, point, rerank, "Mi" in flags, "nodup" in flags)
+        evidence = tuple(part for part in EVIDENCE if part in flags)
+        return cls(base, queries, copy, point, rerank, "Mi" in flags, "nodup" in flags, evidence)
 
 
 def _parse_base(text: str, first: str) -> tuple[str, int]:
@@ -101,7 +108,7 @@ def _parse_base(text: str, first: str) -> tuple[str, int]:
 def _parse_partition(text: str, part: str) -> tuple[bool, bool, tuple[int, ...]]:
     match = _PARTITION.fullmatch(part)
     if not match or not part or match.group(1) == "":
-        raise _refuse(text, f"'{part}' is not one of C, CP, R:ks, CR:ks, CPR:ks, Mi, nodup")
+        raise _refuse(text, f"'{part}' is not one of C, CP, R:ks, CR:ks, CPR:ks, {', '.join(FLAGS)}")
     letters, numbers = match.groups()
     if letters in ("P", "PR"):
         raise _refuse(text, "P adds to C: write CP or CPR:k")

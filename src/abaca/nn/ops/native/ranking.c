@@ -144,12 +144,21 @@ static void no_answer(const Logits *logits, const Question *question, int64_t n)
     }
 }
 
+/* Logit ← factor · logit + bonus for the items of the row's additions. */
+static void add(const Logits *logits, int64_t n, float *row) {
+    for (int64_t i = n * logits->added; i < (n + 1) * logits->added; i++) {
+        int64_t item = logits->added_ids[i];
+        if (item < logits->catalogue) row[item] = logits->added_factor[i] * row[item] + logits->added_bonus[i];
+    }
+}
+
 static void answer_row(const Logits *logits, const Primitives *simd, const Question *question, int64_t n, float *row,
                        Desk desk) {
     if (!abaca_override(logits, simd, n, row, desk.overrides)) {
         no_answer(logits, question, n);
         return;
     }
+    add(logits, n, row);
     int64_t target = question->targets[n];
     question->rank[n] = logits->catalogue + (target < 0 ? 1 : -simd->below(row, logits->catalogue, row[target]));
     float normaliser = normaliser_of(simd, row, logits->catalogue);

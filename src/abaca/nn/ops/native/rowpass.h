@@ -24,6 +24,10 @@ typedef struct {
     const int64_t *level_k;      /* (R,) largest first, at most V */
     const float *const *queries; /* R × (N, D) */
     int64_t portable;            /* 1: keep to plain C */
+    int64_t added;               /* additions of a row; only ranking reads them */
+    const int64_t *added_ids;    /* (N, added) items; V where a slot is empty */
+    const float *added_factor;   /* (N, added) */
+    const float *added_bonus;    /* (N, added) */
 } Logits;
 
 /* What the loss of each row needs and gives. Without gradients, everything after `losses` is null. */

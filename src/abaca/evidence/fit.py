@@ -1,0 +1,251 @@
+"""The fit of evidence: likelihood of held-out targets under a frozen network.
+
+A network's logits are needed once: those of the items that evidence speaks of, and of all others the log-sum-exp at a
+few scales. In between it is a polynomial in the scale. The penalty is a prior: small numbers, and neighbouring buckets
+alike. Its strength is the one with the best likelihood when each half of the targets is predicted from the other.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from abaca.evidence.evidence import Claims, Evidence, Weights
+from abaca.evidence.habits import EDGES, KINDS
+from abaca.histories import Bools, Floats, Histories, Ints
+from abaca.nn.logits import Scores
+
+MOST_TARGETS = 10_000
+"""Targets that are enough for a fit; of more, a fixed sample is taken."""
+LOWEST, HIGHEST, NODES = 0.2, 1.6, 7
+"""Range of T, and the number of scales at which the rest of the catalogue is read."""
+STRENGTHS = (1.0, 10.0, 100.0)
+"""Of the penalty."""
+FEWER_TARGETS = 3_000
+"""Targets that are enough to choose the strength: with more of them it matters less."""
+ROUNDS = 100
+"""Iterations of L-BFGS at most."""
+
+Scored = Callable[[Histories], Iterator[tuple[Ints, Scores]]]
+"""The network's scores of some histories: their numbers, and a row of scores each."""
+
+T, A, OWN, FOLLOWERS, OWN_FOLLOWERS, SHARPNESS, HABITS = range(7)
+"""Places in the vector of free numbers: T by a tanh, log A, β, log a, a', log s, and then b."""
+START = (0.0, 0.0, 0.0, -1.0, 0.0, 2.0)
+
+
+class Problem(NamedTuple):
+    """What the likelihood of N held-out targets reads; an entry is an item that evidence speaks of."""
+
+    kind: str
+    rows: Ints  # (P,) the target's row of each entry, ascending; each row has entries
+    own: Ints  # (O,) the entries that are of the history
+    codes: Ints  # (O, F)
+    strength: Floats  # (P,)
+    logits: Floats  # (P,) the network's
+    rest: Floats  # (N, NODES) coefficients of the log-sum-exp of all other items, by the scale
+    entry: Ints  # (N,) the entry that is the target; negative where it is none
+    hit: Floats  # (N,) the network's logit of the target
+
+    def take(self, chosen: Bools) -> "Problem":
+        """Only the targets of a mask (N,)."""
+        kept = chosen[self.rows]
+        row, entry = np.cumsum(chosen) - 1, np.cumsum(kept) - 1
+        at, mine = self.entry[chosen], kept[self.own]
+        return Problem(
+            self.kind, row[self.rows[kept]], entry[self.own[mine]], self.codes[mine], self.strength[kept],
+            self.logits[kept], self.rest[chosen], np.where(at >= 0, entry[at], -1), self.hit[chosen],
+        )  # fmt: skip
+
+
+def fit(evidence: Evidence, scored: Scored, histories: Histories, targets: Ints, seed: int = 0) -> Evidence:
+    """Evidence with numbers fitted on held-out targets, for each kind of habits that the histories allow."""
+    if len(targets) > MOST_TARGETS:
+        chosen = np.sort(np.random.default_rng(seed).choice(len(targets), MOST_TARGETS, replace=False))
+        histories, targets = histories.take(chosen), targets[chosen]
+    kinds = list(KINDS)[: 1 + list(KINDS).index(evidence.clock.kind(histories))]
+    found = problems(evidence, scored, histories, targets, kinds)
+    strength = choose_strength(found[kinds[0]], evidence.parts)
+    weights = {kind: maximise(problem, evidence.parts, strength) for kind, problem in found.items()}
+    return replace(evidence, weights={kind: as_weights(weights[kind], evidence.parts) for kind in kinds})
+
+
+def problems(
+    evidence: Evidence, scored: Scored, histories: Histories, targets: Ints, kinds: list[str]
+) -> dict[str, Problem]:
+    """What each kind of fit reads, in one pass over the network."""
+    parts: dict[str, list[Problem]] = {kind: [] for kind in kinds}
+    for numbers, scores in scored(histories):
+        batch = histories.take(numbers)
+        claims = {kind: evidence.claims(batch, kind) for kind in kinds}
+        read = _read(scores, claims[kinds[0]], targets[numbers])
+        for kind in kinds:
+            own = np.flatnonzero(claims[kind].own)
+            mine = claims[kind].rows, own, claims[kind].codes[own], claims[kind].strength
+            parts[kind].append(Problem(kind, *mine, *read))
+    return {kind: _joined(found) for kind, found in parts.items()}
+
+
+def nodes() -> Floats:
+    """The scales at which the rest of the catalogue is read (NODES,): Chebyshev's, in [−1, 1]."""
+    return np.asarray(np.cos(np.pi * (np.arange(NODES) + 0.5) / NODES))
+
+
+def _read(scores: Scores, claims: Claims, targets: Ints) -> tuple[Floats, Floats, Ints, Floats]:
+    """Logits of the entries (P,), coefficients of the rest (N, NODES), the target's entry and logit (N,)."""
+    logits, hit = np.empty(len(claims.rows)), np.empty(scores.rows)
+    sums = np.empty((scores.rows, NODES))
+    scales = (LOWEST + HIGHEST) / 2 + (HIGHEST - LOWEST) / 2 * nodes()
+    for tile in scores.tiles():
+        final = tile.logits[:, :-1].cpu()
+        first = tile.rows.start or 0
+        inside = slice(*np.searchsorted(claims.rows, [first, first + len(final)]))
+        at = torch.from_numpy(claims.rows[inside] - first), torch.from_numpy(claims.items[inside])
+        logits[inside] = final[at].numpy()
+        hit[tile.rows] = final.numpy()[np.arange(len(final)), targets[tile.rows]]
+        others = final.index_put(at, torch.tensor(-torch.inf))
+        for node, scale in enumerate(scales.tolist()):
+            sums[tile.rows, node] = (others * scale).logsumexp(dim=1).numpy()
+    powers = np.linalg.inv(np.vander(nodes(), increasing=True))  # values → coefficients
+    is_target = np.flatnonzero(claims.items == targets[claims.rows])
+    entry = np.full(scores.rows, -1)
+    entry[claims.rows[is_target]] = is_target
+    return logits, np.maximum(sums, -1e4) @ powers.T, entry, hit
+
+
+def _joined(parts: list[Problem]) -> Problem:
+    """Several batches as one problem."""
+    row, place, moved = 0, 0, []
+    for part in parts:
+        entry = np.where(part.entry >= 0, part.entry + place, -1)
+        moved.append(part._replace(rows=part.rows + row, own=part.own + place, entry=entry))
+        row, place = row + len(part.hit), place + len(part.rows)
+    columns = zip(*(part[1:] for part in moved), strict=True)
+    return Problem(parts[0].kind, *(np.concatenate(column) for column in columns))
+
+
+def choose_strength(problem: Problem, parts: tuple[str, ...]) -> float:
+    """The strength of the penalty under which each half of the targets predicts the other half best."""
+    number = np.arange(len(problem.hit))
+    halves = [problem.take((number % 2 == turn) & (number < FEWER_TARGETS)) for turn in (0, 1)]
+    across = []
+    for strength in STRENGTHS:
+        fitted = [maximise(part, parts, strength) for part in halves]
+        across.append(sum(loss(other, theta, parts)[0] for theta, other in zip(fitted, halves[::-1], strict=True)))
+    return STRENGTHS[int(np.argmin(across))]
+
+
+def maximise(problem: Problem, parts: tuple[str, ...], strength: float) -> Floats:
+    """The numbers with the highest penalised likelihood."""
+    sizes = [len(EDGES[name]) + 1 for name in KINDS[problem.kind]]
+    theta = torch.tensor([*START, *[0.0] * sum(sizes)], dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [theta], max_iter=ROUNDS, history_size=30, tolerance_change=1e-7, line_search_fn="strong_wolfe"
+    )
+    targets = max(1, len(problem.hit))
+
+    def closure() -> float:
+        at = theta.detach().numpy()
+        total, slope = loss(problem, at, parts)
+        more, steeper = penalty(at, sizes)
+        theta.grad = torch.from_numpy((slope + strength * steeper) / targets)
+        return (total + strength * more) / targets
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    return theta.detach().numpy()
+
+
+def as_weights(theta: Floats, parts: tuple[str, ...]) -> Weights:
+    """The numbers by name; those of a part that is not read are neutral."""
+    scale, own_scale = float(_scale(theta)), float(np.exp(theta[A]))
+    found = Weights(scale, scale)
+    if "habits" in parts:
+        found = replace(found, own_scale=own_scale, own=float(theta[OWN]), habits=tuple(theta[HABITS:].tolist()))
+    if "followers" in parts:
+        own = float(theta[OWN_FOLLOWERS]) if "habits" in parts else 0.0
+        found = replace(
+            found,
+            followers=float(np.exp(theta[FOLLOWERS])),
+            own_followers=own,
+            sharpness=float(np.exp(theta[SHARPNESS])),
+        )
+    return found
+
+
+def _scale(theta: Floats) -> float:
+    return float((LOWEST + HIGHEST) / 2 + (HIGHEST - LOWEST) / 2 * np.tanh(theta[T]))
+
+
+def loss(problem: Problem, theta: Floats, parts: tuple[str, ...]) -> tuple[float, Floats]:
+    """Sum of −log P(target), and its gradient."""
+    scaled = np.tanh(theta[T])
+    final, gain = _final(problem, theta, parts)
+    rest = problem.rest @ scaled ** np.arange(NODES)  # (N,)
+    starts = np.searchsorted(problem.rows, np.arange(len(rest)))
+    shift = np.maximum(rest, np.maximum.reduceat(final, starts))
+    share, others = np.exp(final - shift[problem.rows]), np.exp(rest - shift)
+    total = np.add.reduceat(share, starts) + others
+    listed = problem.entry >= 0
+    hit = np.where(listed, final[problem.entry], _scale(theta) * problem.hit)
+    value = float((np.log(total) + shift - hit).sum())
+    share /= total[problem.rows]  # the gradient of each entry's logit
+    share[problem.entry[listed]] -= 1
+    slope = _gradient(problem, theta, parts, share, gain)
+    bend = problem.rest[:, 1:] @ (np.arange(1, NODES) * scaled ** np.arange(NODES - 1))  # of the rest, by tanh
+    half = (HIGHEST - LOWEST) / 2
+    slope[T] += (others / total * bend).sum() - half * problem.hit[~listed].sum()
+    slope[T] *= 1 - scaled**2
+    return value, slope
+
+
+def _final(problem: Problem, theta: Floats, parts: tuple[str, ...]) -> tuple[Floats, Floats]:
+    """The final logits of the entries (P,), and log(1 + s r)."""
+    gain = np.log1p(np.exp(theta[SHARPNESS]) * problem.strength)
+    final, own = _scale(theta) * problem.logits, problem.own
+    if "habits" in parts:
+        final[own] = np.exp(theta[A]) * problem.logits[own] + theta[OWN]
+        final[own] += theta[HABITS:][problem.codes].sum(axis=1)
+    if "followers" in parts:
+        weight = np.full(len(final), np.exp(theta[FOLLOWERS]))
+        weight[own] = theta[OWN_FOLLOWERS] if "habits" in parts else 0.0
+        final += weight * gain
+    return final, gain
+
+
+def _gradient(problem: Problem, theta: Floats, parts: tuple[str, ...], share: Floats, gain: Floats) -> Floats:
+    """The gradient of the free numbers, that of T by tanh, from the gradient of the entries' logits."""
+    slope, own = np.zeros_like(theta), problem.own
+    mine, product, turned = share[own], share * problem.logits, share * gain
+    slope[T] = (HIGHEST - LOWEST) / 2 * product.sum()
+    if "habits" in parts:
+        slope[T] -= (HIGHEST - LOWEST) / 2 * product[own].sum()
+        slope[A], slope[OWN] = np.exp(theta[A]) * product[own].sum(), mine.sum()
+        for column in problem.codes.T:
+            slope[HABITS:] += np.bincount(column, mine, minlength=len(theta) - HABITS)
+    if "followers" in parts:
+        a, s = np.exp(theta[FOLLOWERS]), np.exp(theta[SHARPNESS])
+        own_a = theta[OWN_FOLLOWERS] if "habits" in parts else 0.0
+        slope[FOLLOWERS] = a * (turned.sum() - turned[own].sum())
+        slope[OWN_FOLLOWERS] = turned[own].sum() if "habits" in parts else 0.0
+        bend = share * s * problem.strength / (1 + s * problem.strength)
+        slope[SHARPNESS] = a * (bend.sum() - bend[own].sum()) + own_a * bend[own].sum()
+    return slope
+
+
+def penalty(theta: Floats, sizes: list[int]) -> tuple[float, Floats]:
+    """Σ 0.01 (θ − start)² + Σ (0.1 b² + (b_k − b_{k − 1})²), and its gradient."""
+    slope = np.zeros_like(theta)
+    apart = theta[:HABITS] - np.asarray(START)
+    slope[:HABITS] = 0.02 * apart
+    total = 0.01 * float((apart**2).sum())
+    first = HABITS
+    for size in sizes:
+        row, steps = theta[first : first + size], np.diff(theta[first : first + size])
+        total += 0.1 * float((row**2).sum()) + float((steps**2).sum())
+        slope[first : first + size] = 0.2 * row
+        slope[first + 1 : first + size] += 2 * steps
+        slope[first : first + size - 1] -= 2 * steps
+        first += size
+    return total, slope

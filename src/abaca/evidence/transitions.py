@@ -1,0 +1,103 @@
+"""Counted transitions: how often an item came soon after another.
+
+    S[a, b] = Σ 1/d over pairs of training rows of one user in which b stands d ≤ 10 places after a
+    r_x     = Σ_{j = 1 … 10} S[h₋ⱼ, x] / (j · √count(h₋ⱼ))        h₋ⱼ: the j-th last item of a history
+
+1/d is counted in whole units of 1/2520, the least common multiple of 1 … 10, so that sums are exact in any order. Each
+item keeps its strongest followers only.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from abaca.histories import Floats, Histories, Ints
+
+DISTANCE = 10
+UNIT = 2520
+KEPT = 200
+"""Followers that an item keeps."""
+PAIRS = 1 << 22
+"""Pairs of items counted at once: about 200 MB with the sort."""
+
+
+class Followers(NamedTuple):
+    """Items that follow some histories, one history after another; an item once per history."""
+
+    rows: Ints  # (P,) ascending
+    items: Ints  # (P,) ascending within a row
+    strength: Floats  # (P,) r
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """The strongest followers of every item, in one array after another."""
+
+    starts: Ints  # (V + 1,) where the followers of each item begin
+    followers: npt.NDArray[np.int32]  # (P,) strongest first
+    units: Ints  # (P,) S in units of 1/2520
+    counts: Ints  # (V,) training interactions of each item
+
+    @classmethod
+    def count(cls, rows: Histories, catalogue: int) -> "Transitions":
+        """Count the transitions of training rows."""
+        counts = np.bincount(rows.items, minlength=catalogue)
+        blocks = [_strongest(keys, units, catalogue) for keys, units in _pair_blocks(rows, counts)]
+        sources, followers, units = (np.concatenate(column) for column in zip(*blocks, strict=True))
+        return cls(np.searchsorted(sources, np.arange(catalogue + 1)), followers.astype(np.int32), units, counts)
+
+    def after(self, histories: Histories, most: int) -> Followers:
+        """The `most` strongest followers of each history; equal strengths go by item."""
+        catalogue, lengths = len(self.counts), histories.lengths
+        keys, parts = [np.zeros(0, np.int64)], [np.zeros(0)]
+        for distance in range(1, DISTANCE + 1):
+            rows = np.flatnonzero(lengths >= distance)
+            sources = histories.items[histories.offsets[rows + 1] - distance]
+            width = self.starts[sources + 1] - self.starts[sources]
+            at = np.arange(width.sum()) + np.repeat(self.starts[sources] - (np.cumsum(width) - width), width)
+            keys.append(np.repeat(rows, width) * catalogue + self.followers[at])
+            scale = UNIT * distance * np.sqrt(np.maximum(self.counts[sources], 1))
+            parts.append(self.units[at] / np.repeat(scale, width))
+        unique, place = np.unique(np.concatenate(keys), return_inverse=True)
+        strength = np.bincount(place, np.concatenate(parts), minlength=len(unique)).astype(np.float64)
+        rows, items = np.divmod(unique, catalogue)
+        return _best(Followers(rows, items, strength), most)
+
+
+def _best(found: Followers, most: int) -> Followers:
+    """The strongest of each row, in the order of items."""
+    rows, items, strength = found
+    order = np.lexsort((items, -strength, rows))
+    place = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    kept = np.sort(order[place < most])
+    return Followers(rows[kept], items[kept], strength[kept])
+
+
+def _pair_blocks(rows: Histories, counts: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Every pair as the key source × V + follower with its units, some source items at a time."""
+    catalogue = len(counts)
+    by_source, ends = np.argsort(rows.items, kind="stable"), np.repeat(rows.offsets[1:], rows.lengths)
+    begin = np.concatenate([[0], np.cumsum(counts)])  # (V + 1,) where an item's rows begin
+    full = np.arange(0, len(rows.items), PAIRS // DISTANCE)
+    edges = np.unique(np.concatenate([[0], np.searchsorted(begin, full), [catalogue]]))
+    for low, high in zip(begin[edges[:-1]], begin[edges[1:]], strict=True):
+        places, keys, units = by_source[low:high], [], []
+        for distance in range(1, DISTANCE + 1):
+            places = places[places + distance < ends[places]]
+            keys.append(rows.items[places] * catalogue + rows.items[places + distance])
+            units.append(np.full(len(places), UNIT // distance))
+        yield np.concatenate(keys), np.concatenate(units)
+
+
+def _strongest(keys: Ints, units: Ints, catalogue: int) -> tuple[Ints, Ints, Ints]:
+    """Add up equal pairs and keep each source's strongest: sources, followers, units; equal ones go by item."""
+    unique, place = np.unique(keys, return_inverse=True)
+    summed = np.zeros(len(unique), dtype=np.int64)
+    np.add.at(summed, place, units)
+    sources, followers = np.divmod(unique, catalogue)
+    order = np.lexsort((followers, -summed, sources))
+    kept = order[np.arange(len(order)) - np.searchsorted(sources, sources) < KEPT]
+    return sources[kept], followers[kept], summed[kept]

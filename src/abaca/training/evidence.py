@@ -1,0 +1,67 @@
+"""The evidence of a trained network: counted in training rows, fitted on validation targets."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from abaca.data.sequences import Sequences, Targets
+from abaca.evaluation.evaluate import evaluate
+from abaca.evaluation.ranker import ModelRanker
+from abaca.evidence.evidence import Evidence
+from abaca.evidence.fit import fit
+from abaca.evidence.habits import Clock
+from abaca.evidence.transitions import Transitions
+from abaca.nn.model import Model
+from abaca.options import TrainingOptions
+
+FEWEST_TARGETS = 20
+"""With fewer held-out targets nothing is fitted."""
+
+
+@torch.no_grad()
+def fit_evidence(
+    model: Model,
+    sequences: Sequences,
+    options: TrainingOptions,
+    fitted: Evidence | None = None,
+    *,
+    everything: bool = False,
+) -> tuple[Evidence | None, dict[str, Any]]:
+    """The evidence that the model's output layer names, and its figures: what validation says with it.
+
+    On everything there are no held-out targets: the numbers of `fitted` are kept, and only counts are made again. The
+    figure comes from two halves of the targets, each ranked with numbers that were fitted on the other.
+    """
+    parts = model.output.evidence
+    if not parts:
+        return None, {}
+    rows = sequences.training(everything=everything)
+    counted = Evidence(
+        parts,
+        options.window,
+        Clock.of(rows),
+        Transitions.count(rows, model.catalogue),
+        {} if fitted is None else fitted.weights,
+    )
+    if everything or not len(sequences.valid.users):
+        return (counted if counted.weights else None), {}
+    ranker = ModelRanker(model, options.window)
+    warm = np.asarray(sequences.items[sequences.valid.positions]) < model.catalogue
+    users, positions = (np.asarray(part)[warm] for part in sequences.valid)
+    if len(users) < FEWEST_TARGETS:
+        return None, {}
+    turn = np.random.default_rng(options.seed).permutation(len(users)) % 2
+    gains = []
+    for half in (0, 1):
+        found = _fitted(counted, ranker, sequences, Targets(users[turn == half], positions[turn == half]))
+        other = Targets(users[turn != half], positions[turn != half])
+        measured = evaluate(ModelRanker(model, options.window, evidence=found), sequences, other)
+        gains.append(measured.gains(options.metric))
+    figure = float(np.concatenate(gains).sum() / len(sequences.valid.users))
+    return _fitted(counted, ranker, sequences, Targets(users, positions)), {"with_evidence": figure}
+
+
+def _fitted(counted: Evidence, ranker: ModelRanker, sequences: Sequences, targets: Targets) -> Evidence:
+    histories = sequences.histories(targets.users, targets.positions).known(ranker.catalogue)
+    return fit(counted, ranker.scored, histories, np.asarray(sequences.items[targets.positions], dtype=np.int64))
