@@ -62,7 +62,8 @@ class Run:
 
     def recommender(self) -> Recommender:
         """The recommender that trains it."""
-        return Recommender(self.row.encoder, self.row.output, seed=self.seed, **dict(self.options))
+        options = {"options": "fixed", **dict(self.options)}
+        return Recommender(self.row.encoder, self.row.output, seed=self.seed, **options)
 
 
 def digest(value: Any) -> str:

@@ -72,7 +72,7 @@ class Search:
 
     def recommender(self, chosen: Options) -> Recommender:
         """The recommender of a trial."""
-        return Recommender(self.encoder, self.output, **self.options(chosen))
+        return Recommender(self.encoder, self.output, options="fixed", **self.options(chosen))
 
 
 @dataclass(frozen=True)
