@@ -22,13 +22,14 @@ from abaca.errors import ModelError, QueryError, SpecError
 from abaca.evaluation.baselines import Baseline
 from abaca.evaluation.evaluate import Evaluation, evaluate
 from abaca.evaluation.ranker import ModelRanker
+from abaca.moments import Moment, Now, Times
 from abaca.nn.device import choose_device
 from abaca.nn.encoders import Encoder, encoder_class
 from abaca.nn.outputs import Output
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, rule_options, sort_options
 from abaca.plugins import encoder_name, output_layer, output_name, register, saved_options
 from abaca.policy import Policy
-from abaca.recommendation import Advisor, Now, Recommendations, Times
+from abaca.recommendation import Advisor, Recommendations
 from abaca.search.answer import IndexSearch
 from abaca.similar import SimilarItem, similar_items
 from abaca.training.checkpoint import RULE, Saved, load_model, locked_run, save_model
@@ -154,13 +155,14 @@ class Recommender:
         history: Sequence[Id],
         n: int = 10,
         *,
-        times: Sequence[float] | None = None,
-        now: float | None = None,
+        times: Sequence[Moment] | None = None,
+        now: Moment | None = None,
         **policy: Any,
     ) -> Recommendations:
         """The next items after one history of raw ids, oldest first.
 
-        `times` holds the time of each interaction and `now` is the moment of the query, both in the unit of the log.
+        `times` holds the time of each interaction and `now` is the moment of the query: numbers in the unit of the
+        log's times or, where these count from 1970, ISO dates or datetimes.
         `repeats` is "auto" (as learned), "exclude" or "only"; `max_repeat_share` caps repeats; `exclude` and
         `candidates` are lists of ids.
         """
@@ -179,8 +181,9 @@ class Recommender:
     ) -> RecommendationBatch[Recommendations]:
         """The next items after each of many histories: a list of them, or a mapping from users to histories.
 
-        The rules are those of `recommend`; `times` and `now` have an entry for each history. Instead of `n` and rules,
-        `policy` takes one `Policy` for all histories, a list with one for each, or a mapping from users.
+        The rules are those of `recommend`; `times` and `now` have an entry for each history, None where it is not known.
+        Instead of `n` and rules, `policy` takes one `Policy` for all histories, a list with one for each, or a mapping
+        from users.
         """
         self._trained()
         assert self._advisor is not None
@@ -262,13 +265,13 @@ class Recommender:
     def _adopt(self, saved: Saved) -> "Recommender":
         self.saved = saved
         if isinstance(saved.ranks, Baseline):
-            self._advisor = Advisor(saved.ranks, saved.catalogue)
+            self._advisor = Advisor(saved.ranks, saved.catalogue, self.time_unit)
             return self
         saved.ranks.to(self.device)
         ranker = ModelRanker(saved.ranks, self.training.window, f"{self.encoder} {self.output}")
         if saved.index is not None:
             ranker.search = IndexSearch(saved.index, saved.model.table)
-        self._advisor = Advisor(ranker, saved.catalogue)
+        self._advisor = Advisor(ranker, saved.catalogue, self.time_unit)
         return self
 
     def _trained(self) -> Saved:
@@ -299,6 +302,11 @@ class Recommender:
         """How the log that it was trained on was read, as arguments of `read_log`; nothing before a fit."""
         source = self.saved.training.get("source") if self.saved is not None else None
         return {"like": Columns(**source["columns"]), "on_bad_row": source.get("on_bad_row", "error")} if source else {}
+
+    @property
+    def time_unit(self) -> str | None:
+        """The unit of the log's times, such as seconds, where they count from 1970; else None."""
+        return None if self.saved is None else self.saved.training.get("time_unit")
 
     def as_learned(self, source: HistorySource) -> HistorySource:
         """The same histories, read as the log that it was trained on: its columns, bad rows, events and order."""
