@@ -16,7 +16,7 @@ ROWS: list[set[str]] = [
     {"data"},
     {"nn"},
     {"evaluation"},
-    {"options", "plugins", "policy", "moments", "training", "recommendation", "similar", "search"},
+    {"options", "plugins", "policy", "training", "recommendation", "similar", "search"},
     {"recommender", "batch", "export"},
     {"study", "serve", "bench"},
     {"cli"},

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from abaca.data.catalogue import Catalogue, check_id
+from abaca.data.moments import Now, Times, now_of, times_of
 from abaca.display import AnswerTable, plain
 from abaca.errors import QueryError
 from abaca.evaluation.ranker import BATCH, Ranker
 from abaca.histories import Floats, Histories, Ints
-from abaca.moments import Now, Times, now_of, times_of
 from abaca.nn.answers import COPY, RULE, Answer
 from abaca.policy import Chosen, Lists, Policy, Rules, listed
 from abaca.types import PAD, Id

@@ -12,6 +12,7 @@ import pyarrow
 
 from abaca.data.folder import check_apart
 from abaca.data.log import Log, read_log
+from abaca.data.moments import Moment, Now, Times
 from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.queries import HistorySource
 from abaca.data.reading.columns import Columns
@@ -22,7 +23,6 @@ from abaca.errors import ModelError, QueryError, SpecError
 from abaca.evaluation.baselines import Baseline
 from abaca.evaluation.evaluate import Evaluation, evaluate
 from abaca.evaluation.ranker import ModelRanker
-from abaca.moments import Moment, Now, Times
 from abaca.nn.device import choose_device
 from abaca.nn.encoders import Encoder, encoder_class
 from abaca.nn.outputs import Output
@@ -181,9 +181,9 @@ class Recommender:
     ) -> RecommendationBatch[Recommendations]:
         """The next items after each of many histories: a list of them, or a mapping from users to histories.
 
-        The rules are those of `recommend`; `times` and `now` have an entry for each history, None where it is not known.
-        Instead of `n` and rules, `policy` takes one `Policy` for all histories, a list with one for each, or a mapping
-        from users.
+        The rules are those of `recommend`; `times` and `now` have an entry for each history, None where
+        it is not known. Instead of `n` and rules, `policy` takes one `Policy` for all histories, a list with one for
+        each, or a mapping from users.
         """
         self._trained()
         assert self._advisor is not None
@@ -309,8 +309,8 @@ class Recommender:
         return None if self.saved is None else self.saved.training.get("time_unit")
 
     def as_learned(self, source: HistorySource) -> HistorySource:
-        """The same histories, read as the log that it was trained on: its columns, bad rows, events and order."""
-        return replace(source, like=self.reading, options=self.learned)
+        """The same histories, read as the log that it was trained on: columns, bad rows, events, order, unit."""
+        return replace(source, like=self.reading, options=self.learned, time_unit=self.time_unit)
 
     @property
     def learned(self) -> PrepareOptions:

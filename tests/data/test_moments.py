@@ -12,8 +12,8 @@ import torch
 
 import abaca
 from abaca.data.database import Database
+from abaca.data.moments import iso_moment, now_of, times_of
 from abaca.errors import QueryError
-from abaca.moments import iso_moment, now_of, times_of
 from abaca.nn.encoders import Encoder
 from abaca.nn.encoders.encoder import EncoderOptions, Inputs
 from models import Asked, asked_of_rankers, untrained
