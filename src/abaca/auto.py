@@ -13,7 +13,7 @@ MODES = ("auto", "fixed")
 SHORT, LONG = 20.0, 80.0
 """Histories with fewer items than SHORT on average are short, with more than LONG they are long."""
 
-ENOUGH = 4_000_000
+ENOUGH = 10_000_000
 """Training targets that a run reads at most, but for the fewest epochs."""
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 16
 
@@ -46,7 +46,8 @@ def suited(encoder: str, shape: Shape) -> dict[str, Any]:
         "lr": 1e-3 if short else 2e-3,
         "epochs": min(MOST_EPOCHS, max(FEWEST_EPOCHS, epochs)),
         "patience": 3,
+        "dim": 128 if short else 64,
         "dropout": 0.5 if short else 0.2 if long else 0.3,
     }
     known = {field.name for field in fields(encoder_class(encoder).Options)}
-    return {name: value for name, value in chosen.items() if name != "dropout" or name in known}
+    return {name: value for name, value in chosen.items() if name in known or name not in ("dim", "dropout")}
