@@ -73,7 +73,7 @@ class QuestionStruct(ctypes.Structure):
     _fields_ = (
         *_integers("n", "mass_width", "banned_width", "only_width"),
         *_pointers("targets", "mass_of", "banned", "only"),
-        *_pointers("rank", "items", "logits", "partitions", "normaliser", "mass"),
+        *_pointers("rank", "items", "logits", "partitions", "normaliser", "mass", "ahead"),
     )
 
 
