@@ -27,7 +27,7 @@ def command(
     ],
     at: Annotated[str, typer.Option("--at", help="Cutoffs, as in 5,10,20.")] = "10",
     targets: Annotated[str, typer.Option("--targets", help="test or valid.")] = "test",
-    baselines: Annotated[bool, typer.Option(help="Add popularity, recency, frequency and sequential rules.")] = True,
+    baselines: Annotated[bool, typer.Option(help="Add simple rules: popularity, habits, rules, a blend.")] = True,
     against: Annotated[
         list[Path] | None,
         typer.Option(
