@@ -339,6 +339,19 @@ def test_lists_leave_the_order_of_what_is_allowed(
     assert found.logits[0].isfinite().tolist() == [place < len(allowed) for place in range(n)]
 
 
+def test_shelves_of_baselines() -> None:
+    """Four users repeat, four do not; on its shelf a target competes with its like only."""
+    log = Given([[0, 1, 0, 1, 0, 1]] * 4 + [[2, 3, 2, 3, 2, 4]] * 4, 6)
+    recent = evaluate(MostRecent().fit(log), log, cutoffs=(1,))
+    assert recent.rank.tolist() == [2] * 4 + [6] * 4
+    assert recent.shelf_rank.tolist() == [2] * 4 + [4] * 4  # 4 comes after 0, 1 and 5, which ties, not after 2 and 3
+    excluding = evaluate(RulesWithoutHistory().fit(log), log, cutoffs=(1,))
+    assert excluding.rank.tolist() == excluding.shelf_rank.tolist() == [7] * 4 + [4] * 4
+    assert not excluding.top_repeat.any()
+    follow = evaluate(PersonalFollow().fit(log), log, cutoffs=(1,))
+    assert follow.mean("hr@1", "buy again") == 1
+
+
 def test_baselines_know_what_they_should_in_one_table() -> None:
     repeaters = Given([[x, y, x, y, x, y, x] for x in range(12) for y in range(12) if x != y], 12)
     rows = {
