@@ -97,7 +97,7 @@ class AttentionStruct(ctypes.Structure):
 _LOSS = [POINTER(LogitsStruct), POINTER(LossStruct)]
 _RUNNING = [*_LOSS, POINTER(RunningStruct)]
 
-ABI = 5
+ABI = 6
 """Rises with every change of `SIGNATURES` or a structure; the library exports a function of this number."""
 
 SIGNATURES = {
