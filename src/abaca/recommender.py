@@ -233,15 +233,20 @@ class Recommender:
         targets: str = "test",
         cutoffs: Sequence[int] = (10,),
         progress: Callable[[int, int], None] | None = None,
+        now: bool = False,
     ) -> Evaluation:
-        """Rank every held-out target against the whole catalogue; without `data`, of what it was fitted on."""
+        """Rank every held-out target against the whole catalogue; without `data`, of what it was fitted on.
+
+        With `now` the model is told the time of each target, as if it was asked at that moment.
+        """
         self._trained()
         sequences = self.sequences if data is None else self.open(data, options=self.learned)
         if sequences is None:
             raise ModelError("a loaded model does not carry its data; pass the log or the prepared folder to evaluate")
         self._check_held_out(sequences)
-        exact = self._trained().ranks
-        return evaluate(exact if isinstance(exact, Baseline) else self.ranker(), sequences, targets, cutoffs, progress)
+        ranks = self._trained().ranks
+        ranker = ranks if isinstance(ranks, Baseline) else self.ranker()
+        return evaluate(ranker, sequences, targets, cutoffs, progress, now)
 
     def ranker(self) -> ModelRanker:
         """The trained model as something that ranks, beside baselines; it scores every item."""
