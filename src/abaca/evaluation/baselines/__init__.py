@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from abaca.evaluation.baselines.baseline import Baseline, Popularity
 from abaca.evaluation.baselines.blend import Blend
+from abaca.evaluation.baselines.counts import CountsAlone
 from abaca.evaluation.baselines.personal import MostRecent, PersonalFollow, PersonalFrequency
 from abaca.evaluation.baselines.rules import RulesWithoutHistory, SequentialRules
 
@@ -11,6 +12,7 @@ __all__ = [
     "BASELINES",
     "Baseline",
     "Blend",
+    "CountsAlone",
     "MostRecent",
     "PersonalFollow",
     "PersonalFrequency",
@@ -28,4 +30,5 @@ BASELINES: dict[str, Callable[[], Baseline]] = {
     "decayed sequential rules": lambda: SequentialRules(decay="quotient"),
     "rules without history": RulesWithoutHistory,
     "blend": Blend,
+    "counts alone": CountsAlone,
 }
