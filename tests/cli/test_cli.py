@@ -296,7 +296,7 @@ def test_train_says_how_it_goes_and_what_next(cli: Cli, shop: Shop, tmp_path: Pa
     assert outcome.code == 0
     assert re.search(r"epoch +2/2 +loss \d\.\d+ +validation ndcg@10 0\.\d+ .* targets/s", outcome.err)
     assert "sasrec" not in outcome.out
-    assert "gru4rec softmax+CPR:100+Mi: validation ndcg@10" in outcome.out
+    assert "gru4rec softmax+CP+habits+followers: validation ndcg@10" in outcome.out
     assert f"next: abaca evaluate {tmp_path / 'm'} {shop.sequences}" in outcome.out
 
 

@@ -60,7 +60,7 @@ def report(found: Findings) -> str:
         + "".join(case_html(case, found.source.who) for case in found.cases),
         "Training": facts(found.settings),
         "Next": paragraph("The models are beside this page. In its folder:")
-        + f"<pre>{escape(chr(10).join(next_commands('cpr', found.sequences)))}</pre>",
+        + f"<pre>{escape(chr(10).join(next_commands('default', found.sequences)))}</pre>",
     }
     lead = f"{share:.0%} of the next items are repeats, the rest is new. A recommender has to predict which is due."
     head = "<header><p class='over'>Abaca demo</p><h1>When to repeat, when to explore</h1>"
