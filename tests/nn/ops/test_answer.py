@@ -6,7 +6,7 @@ from torch import Tensor
 
 from abaca.nn import ops
 from abaca.nn.answers import COPY, Answer, Question, answer
-from abaca.nn.logits import Level, Logits, Overrides
+from abaca.nn.logits import Additions, Level, Logits, Overrides
 
 from .cases import CASES, Case, as_leaves, settled
 
@@ -96,6 +96,18 @@ def test_a_row_by_hand() -> None:
     assert found.items.tolist() == [[4, 0, 1, 2, 3]]
     assert found.partitions.tolist() == [[0, COPY, 0, 0, 0]]
     assert found.mass.item() == pytest.approx(torch.tensor([8.0, 3, 2, 2, 1]).softmax(0)[1].item(), rel=1e-6)
+
+
+def test_additions_move_items_before_and_behind_the_target() -> None:
+    # 3, 2, 2, 1, 8 become 1.5, 2, 2, 2.5, 8; the last slot is empty
+    ids, factor, bonus = torch.tensor([[0, 3, 5]]), torch.tensor([[0.5, 1.0, 1.0]]), torch.tensor([[0.0, 1.5, 0.0]])
+    logits = hand_made([3.0], [9.0, 2.0, 2.0, 1.0, 8.0])._replace(additions=Additions(ids, factor, bonus))
+    found = ask(logits, target=2, n=5)
+    assert found.rank.tolist() == [4]
+    assert found.ahead.tolist() == [0]  # item 0 is behind now
+    assert found.items.tolist() == [[4, 3, 1, 2, 0]]
+    assert found.logits.tolist() == [[8.0, 2.5, 2.0, 2.0, 1.5]]
+    assert ask(logits, target=0, n=1).ahead.tolist() == [0]
 
 
 def test_ties_stand_in_the_order_of_the_items() -> None:
