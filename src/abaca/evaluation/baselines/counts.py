@@ -78,9 +78,9 @@ class CountsAlone(Baseline):
     def _scored(self, histories: Histories) -> Iterator[tuple[Ints, Scores]]:
         """The logarithm of popularity as a row of logits for each history: an item table with one dimension."""
         table = torch.from_numpy(np.log1p(self.popularity.counts)).float().unsqueeze(1)  # (V, 1)
-        known = np.flatnonzero(histories.lengths)
-        for start in range(0, len(known), BATCH):
-            numbers = known[start : start + BATCH]
+        every = np.arange(len(histories))
+        for start in range(0, len(every), BATCH):
+            numbers = every[start : start + BATCH]
             none = torch.zeros(len(numbers), dtype=torch.int64)
             overrides = Overrides(torch.empty(1, 0, dtype=torch.int64), none, none, torch.empty(len(numbers), 0))
             yield numbers, Logits(torch.ones(len(numbers), 1, 1), table, (), overrides)
