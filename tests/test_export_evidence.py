@@ -153,6 +153,7 @@ def test_the_json_says_what_the_graph_reads(case: Case) -> None:
     assert "whole histories" in case.facts["inputs"]["histories"]
     timed = case.recommender.saved.evidence.clock.gap > 0  # type: ignore[union-attr]
     assert ("times" in case.facts["inputs"], "now" in case.facts["inputs"]) == (timed, timed)
+    assert case.facts["time_unit"] == case.recommender.time_unit == ("seconds" if timed else None)
 
 
 def test_the_example_of_the_docs_runs_with_evidence(case: Case) -> None:

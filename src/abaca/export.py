@@ -1,7 +1,7 @@
 """Export to ONNX: encoder, output layer, evidence and top-n as one graph that runs without torch and without abaca.
 
-Beside `model.onnx` is `model.json`: the ids by item index, the window, how many items of a history the graph reads, and
-what the inputs and outputs are.
+Beside `model.onnx` is `model.json`: the ids by item index, the window, how many items of a history the graph reads, the
+unit of times, and what the inputs and outputs are.
 """
 
 import copy
@@ -146,7 +146,8 @@ def export_onnx(saved: Saved, window: int, path: Path, n: int = 100) -> None:
     longest = window if saved.evidence is None else None  # evidence reads whole histories
     document = {
         "kind": KIND, "format": FORMAT, "encoder": saved.encoder, "output": saved.output, "window": window,
-        "longest": longest, "n": n, "inputs": graph.inputs, "outputs": OUTPUTS, **saved.catalogue.known().to_json(),
+        "longest": longest, "time_unit": saved.training.get("time_unit"), "n": n, "inputs": graph.inputs,
+        "outputs": OUTPUTS, **saved.catalogue.known().to_json(),
     }  # fmt: skip
     write_text(path.with_suffix(".json"), json.dumps(document, ensure_ascii=False) + "\n", ModelError)
 
