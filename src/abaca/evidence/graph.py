@@ -100,7 +100,7 @@ class Habits(nn.Module):
 
     def __init__(self, evidence: Evidence, kinds: list[str]) -> None:
         super().__init__()
-        self.window, self.gap = evidence.window, evidence.clock.gap
+        self.window, (self.gap, self.second) = evidence.window, evidence.clock
         self.names = max((KINDS[kind] for kind in kinds), key=len)
         total = sum(len(EDGES[name]) + 1 for name in self.names)
         table = np.zeros((len(kinds), total))  # the habits of a kind are the first of those of the next
@@ -142,7 +142,7 @@ class Habits(nn.Module):
         moment = times.gather(1, at.end)  # (B, 1)
         if now is not None:
             moment = now.where(now > moment, moment)  # a moment that is not known is NaN
-            apart = (moment - times).abs()
+            apart = (moment - times).abs() / self.second
             hour, week = at.counts([_near(apart, DAY), _near(apart, 7 * DAY)])
             values |= {"hour": hour / count, "week": week / count}
         passed = (moment - times).clamp_min(0)

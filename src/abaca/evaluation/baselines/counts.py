@@ -30,7 +30,7 @@ class CountsAlone(Baseline):
     starts: Ints
     followers: np.ndarray
     units: Ints
-    clock: Floats  # (2,) gap, and 1 for times in seconds
+    clock: Floats  # (2,) gap, and what a second is
     order: Floats  # the numbers of each kind of habits; none where it is not fitted
     times: Floats
     now: Floats
@@ -63,7 +63,7 @@ class CountsAlone(Baseline):
     def _evidence(self) -> Evidence:
         transitions = Transitions(self.starts, self.followers, self.units, self.popularity.counts)
         weights = {kind: _weights(getattr(self, kind)) for kind in KINDS if len(getattr(self, kind))}
-        return Evidence(PARTS, WINDOW, Clock(float(self.clock[0]), bool(self.clock[1])), transitions, weights)
+        return Evidence(PARTS, WINDOW, Clock(*self.clock.tolist()), transitions, weights)
 
     def ask(self, histories: Histories, question: Question) -> Answer:
         """Rank the targets and give the best items, with their logits."""
