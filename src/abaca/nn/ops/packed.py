@@ -21,7 +21,7 @@ TILE_BYTES = 64 << 20
 """Memory of a worker's tiles at most, but for `FEWEST_ROWS` rows in all."""
 
 CACHE_LINE = 16
-"""Floats of a cache line. Products are written a quarter faster if all rows of a tile begin alike."""
+"""Floats of a cache line. A product is faster if the rows that it writes lie whole lines apart."""
 
 
 def fits(logits: Logits) -> bool:
