@@ -1,12 +1,19 @@
-"""Model directories without training: random weights, far from uniform."""
+"""Model directories without training: random weights, far from uniform. What a ranker is asked can be recorded."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
 
 import torch
 
 from abaca.data.catalogue import Catalogue
 from abaca.data.prepare import PrepareOptions
+from abaca.evaluation.ranker import ModelRanker
+from abaca.histories import Histories
+from abaca.nn.answers import Answer, Question
 from abaca.nn.build import make_model
 from abaca.recommender import Recommender
 from abaca.training.checkpoint import Saved, save_model
@@ -22,6 +29,7 @@ def untrained(
     ids: list[str] | list[int] | None = None,
     encoder: str = "gru4rec",
     dim: int = 8,
+    time_unit: str | None = "seconds",
 ) -> Recommender:
     """A model in a folder, for 30 items `i0` … `i29` unless ids are given."""
     ids = [f"i{i}" for i in range(30)] if ids is None else ids
@@ -37,6 +45,32 @@ def untrained(
         "prepared": asdict(PrepareOptions()),
         "fingerprint": "none",
         "everything": False,
+        "time_unit": time_unit,
     }
     save_model(folder, Saved(model, encoder, output, options, Catalogue(ids, columns=columns), training))
     return Recommender.load(folder)
+
+
+class Asked(NamedTuple):
+    """One history as a ranker was asked about it."""
+
+    items: list[int]
+    times: list[float] | None
+    now: float | None
+
+
+@contextmanager
+def asked_of_rankers() -> Iterator[list[Asked]]:
+    """What models are asked to rank meanwhile, a history after the other."""
+    asked: list[Asked] = []
+    ask = ModelRanker.ask
+
+    def record(self: ModelRanker, histories: Histories, question: Question) -> Answer:
+        for row, (begin, end) in enumerate(zip(histories.offsets[:-1], histories.offsets[1:], strict=True)):
+            times = None if histories.times is None else histories.times[begin:end].tolist()
+            now = None if histories.now is None else float(histories.now[row])
+            asked.append(Asked(histories.items[begin:end].tolist(), times, now))
+        return ask(self, histories, question)
+
+    with patch.object(ModelRanker, "ask", record):
+        yield asked

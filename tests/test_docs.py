@@ -51,7 +51,8 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     names = np.array(["milk", "bread", "tea", "rice", "soap", "jam", "salt", "oats"])
     customers = np.repeat([f"c{i}" for i in range(40)], 12)
-    rows = {"customer": customers, "sku": rng.choice(names, len(customers)), "ts": np.arange(len(customers))}
+    times = 1_700_000_000 + 3600 * np.arange(len(customers))
+    rows = {"customer": customers, "sku": rng.choice(names, len(customers)), "ts": times}
     pq.write_table(pa.table(rows), folder / "purchases.parquet")
     pq.write_table(pa.table({"id": names, "title": [name.title() for name in names]}), folder / "products.parquet")
     log = abaca.read_log(folder / "purchases.parquet", user="customer", item="sku", time="ts")

@@ -375,7 +375,7 @@ def test_a_long_list_of_unknown_ids_does_not_fill_every_answer() -> None:
     assert answers[1].unknown == ("what", *answers[0].unknown)
 
 
-@pytest.mark.parametrize("times", [3, [1, 2], [["a"], [1]], [[None], [1]], [[math.nan], [1]], [None, [1]], {7: [1]}])
+@pytest.mark.parametrize("times", [3, [1, 2], [["a"], [1]], [[None], [1]], [[math.nan], [1]], [[1]], {7: [1], 8: [1]}])
 def test_times_that_are_no_numbers_are_refused(times: Any) -> None:
     with pytest.raises(QueryError, match="times"):
         advisor().recommend([["id 1"], ["id 2"]], Policy(), times)

@@ -9,19 +9,14 @@ from typing import Any
 import numpy as np
 
 from abaca.data.catalogue import Catalogue, check_id
+from abaca.data.moments import Now, Times, now_of, times_of
 from abaca.display import AnswerTable, plain
 from abaca.errors import QueryError
 from abaca.evaluation.ranker import BATCH, Ranker
-from abaca.histories import Floats, Histories
+from abaca.histories import Floats, Histories, Ints
 from abaca.nn.answers import COPY, RULE, Answer
 from abaca.policy import Chosen, Lists, Policy, Rules, listed
 from abaca.types import PAD, Id
-
-Times = Sequence[Sequence[float]] | None
-"""When each interaction of each history happened; None where it is not known."""
-
-Now = Sequence[float] | None
-"""The moment of each query; None where it is not known."""
 
 LIST_UNKNOWN = 20
 """Unknown ids of the exclude and the candidate list that each answer names at most."""
@@ -91,9 +86,11 @@ class Recommendations(AnswerTable):
 class Advisor:
     """Answers raw histories with a ranker and its catalogue."""
 
-    def __init__(self, ranker: Ranker, catalogue: Catalogue) -> None:
+    def __init__(self, ranker: Ranker, catalogue: Catalogue, time_unit: str | None = None) -> None:
         self.ranker = ranker
         self.catalogue = catalogue
+        self.time_unit = time_unit
+        """The unit of the log's times, where they count from 1970."""
 
     def recommend(
         self, histories: Sequence[Sequence[Id]], policy: Policy | Sequence[Policy], times: Times = None, now: Now = None
@@ -106,18 +103,21 @@ class Advisor:
         if len(policies) != len(histories):
             raise QueryError(f"there are {len(policies)} policies for {len(histories)} histories; give one each")
         unknown: list[dict[Id, None]] = [{} for _ in histories]
-        whole = _histories([self._items(history, unknown[i]) for i, history in enumerate(histories)], times, now)
+        items = [self._items(history, unknown[i]) for i, history in enumerate(histories)]
+        moments = times_of(times, [len(history) for history in items], self.time_unit)
+        queried = now_of(now, len(items), self.time_unit)
         lists = self._lists(policies, unknown)
         alike: dict[Any, list[int]] = {}
         for place, given in enumerate(policies):
-            alike.setdefault(given.shape, []).append(place)
+            alike.setdefault((given.shape, moments[place] is None, queried[place] is None), []).append(place)
         answers: dict[int, Recommendations] = {}
         for places in alike.values():
             for start in range(0, len(places), BATCH):
                 part = places[start : start + BATCH]
                 rules = Rules.of(policies[part[0]], [lists[place] for place in part])
-                for place, (chosen, repeat) in zip(part, self._choose(whole.take(part), rules), strict=True):
-                    named = tuple(self._recommendation(item, whole[place]) for item in chosen)
+                asked = _histories([(items[place], moments[place], queried[place]) for place in part])
+                for place, (chosen, repeat) in zip(part, self._choose(asked, rules), strict=True):
+                    named = tuple(self._recommendation(item, items[place]) for item in chosen)
                     estimated = repeat is not None and self.ranker.estimated
                     answers[place] = Recommendations(named, tuple(unknown[place]), repeat, estimated)
         return [answers[place] for place in range(len(histories))]
@@ -190,25 +190,8 @@ def _number(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _histories(items: list[np.ndarray], times: Times, now: Now) -> Histories:
-    """Items with times and moments, where they are given."""
-    moments = None if times is None else [_moments(part, "times") for part in listed(times, "times of each history")]
-    moment = None if now is None else _moments(now, "now")
-    for what, entries in (("times", moments), ("now", moment)):
-        if entries is not None and len(entries) != len(items):
-            raise QueryError(f"`{what}` has {len(entries)} entries for {len(items)} histories; give one each")
-    for place, (history, given) in enumerate(zip(items, moments or [], strict=False)):
-        if len(given) != len(history):
-            raise QueryError(f"history {place + 1} has {len(history)} items and {len(given)} times; give one each")
-    return Histories.of(items, moments, moment)
-
-
-def _moments(given: Any, what: str) -> Floats:
-    """A list of moments as numbers; anything else, and what is not finite, is refused."""
-    try:
-        found = np.asarray(given)
-    except ValueError:  # of lists of unequal lengths
-        found = np.array(None)
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iuf") or not np.isfinite(found.astype(float)).all():
-        raise QueryError(f"`{what}` takes numbers in the unit of the log's times, got {given!r}")
-    return found.astype(np.float64)
+def _histories(asked: list[tuple[Ints, Floats | None, float | None]]) -> Histories:
+    """Histories of items, times and moments, which are given for all of them or for none."""
+    times = [given for _, given, _ in asked if given is not None]
+    now = [moment for _, _, moment in asked if moment is not None]
+    return Histories.of([items for items, _, _ in asked], times or None, now or None)

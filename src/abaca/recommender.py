@@ -12,6 +12,7 @@ import pyarrow
 
 from abaca.data.folder import check_apart
 from abaca.data.log import Log, read_log
+from abaca.data.moments import Moment, Now, Times
 from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.queries import HistorySource
 from abaca.data.reading.columns import Columns
@@ -28,7 +29,7 @@ from abaca.nn.outputs import Output
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, rule_options, sort_options
 from abaca.plugins import encoder_name, output_layer, output_name, register, saved_options
 from abaca.policy import Policy
-from abaca.recommendation import Advisor, Now, Recommendations, Times
+from abaca.recommendation import Advisor, Recommendations
 from abaca.search.answer import IndexSearch
 from abaca.similar import SimilarItem, similar_items
 from abaca.training.checkpoint import RULE, Saved, load_model, locked_run, save_model
@@ -154,13 +155,14 @@ class Recommender:
         history: Sequence[Id],
         n: int = 10,
         *,
-        times: Sequence[float] | None = None,
-        now: float | None = None,
+        times: Sequence[Moment] | None = None,
+        now: Moment | None = None,
         **policy: Any,
     ) -> Recommendations:
         """The next items after one history of raw ids, oldest first.
 
-        `times` holds the time of each interaction and `now` is the moment of the query, both in the unit of the log.
+        `times` holds the time of each interaction and `now` is the moment of the query: numbers in the unit of the
+        log's times or, where these count from 1970, ISO dates or datetimes.
         `repeats` is "auto" (as learned), "exclude" or "only"; `max_repeat_share` caps repeats; `exclude` and
         `candidates` are lists of ids.
         """
@@ -179,8 +181,9 @@ class Recommender:
     ) -> RecommendationBatch[Recommendations]:
         """The next items after each of many histories: a list of them, or a mapping from users to histories.
 
-        The rules are those of `recommend`; `times` and `now` have an entry for each history. Instead of `n` and rules,
-        `policy` takes one `Policy` for all histories, a list with one for each, or a mapping from users.
+        The rules are those of `recommend`; `times` and `now` have an entry for each history, None where
+        it is not known. Instead of `n` and rules, `policy` takes one `Policy` for all histories, a list with one for
+        each, or a mapping from users.
         """
         self._trained()
         assert self._advisor is not None
@@ -263,13 +266,13 @@ class Recommender:
     def _adopt(self, saved: Saved) -> "Recommender":
         self.saved = saved
         if isinstance(saved.ranks, Baseline):
-            self._advisor = Advisor(saved.ranks, saved.catalogue)
+            self._advisor = Advisor(saved.ranks, saved.catalogue, self.time_unit)
             return self
         saved.ranks.to(self.device)
         ranker = self.ranker()
         if saved.index is not None:
             ranker.search = IndexSearch(saved.index, saved.model.table)
-        self._advisor = Advisor(ranker, saved.catalogue)
+        self._advisor = Advisor(ranker, saved.catalogue, self.time_unit)
         return self
 
     def _trained(self) -> Saved:
@@ -301,9 +304,14 @@ class Recommender:
         source = self.saved.training.get("source") if self.saved is not None else None
         return {"like": Columns(**source["columns"]), "on_bad_row": source.get("on_bad_row", "error")} if source else {}
 
+    @property
+    def time_unit(self) -> str | None:
+        """The unit of the log's times, such as seconds, where they count from 1970; else None."""
+        return None if self.saved is None else self.saved.training.get("time_unit")
+
     def as_learned(self, source: HistorySource) -> HistorySource:
-        """The same histories, read as the log that it was trained on: its columns, bad rows, events and order."""
-        return replace(source, like=self.reading, options=self.learned)
+        """The same histories, read as the log that it was trained on: columns, bad rows, events, order, unit."""
+        return replace(source, like=self.reading, options=self.learned, time_unit=self.time_unit)
 
     @property
     def learned(self) -> PrepareOptions:

@@ -21,6 +21,7 @@ from abaca.data.synthetic import synthetic_log
 from abaca.errors import SpecError
 from abaca.evaluation.baselines import BASELINES
 from abaca.nn.encoders import ENCODERS
+from models import asked_of_rankers
 
 QUICK = [
     "--epochs", "2", "--dim", "8", "--encoder", "gru4rec", "--lr", "0.02", "--warmup", "2", "--batch-targets", "100"
@@ -643,6 +644,47 @@ def test_recommend_says_what_a_file_of_histories_takes(
     cli: Cli, shop: Shop, arguments: list[str], words: list[str]
 ) -> None:
     refused(cli("recommend", shop.model, *arguments), *words)
+
+
+def test_recommend_takes_times_and_the_moment(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    with asked_of_rankers() as asked:
+        for times in ("1704110400,1704110460.5", "2024-01-01T12:00Z,2024-01-01T12:01:00.5"):
+            assert cli("recommend", shop.model, "i01", "i02", "--times", times, "--now", "2024-01-01T13:00").code == 0
+        assert cli("recommend", shop.model, "i01", "--now", "-7.5").code == 0
+    assert [(query.times, query.now) for query in asked] == [
+        *[([1_704_110_400, 1_704_110_460.5], 1_704_114_000)] * 2, (None, -7.5)
+    ]  # fmt: skip
+    with asked_of_rankers() as asked:
+        to = tmp_path / "answers.jsonl"
+        assert cli("recommend", shop.model, "--histories", shop.log, "--to", to, "--now", "2024-01-01T12:00").code == 0
+    assert len(asked) == 40
+    assert {query.now for query in asked} == {1_704_110_400}
+    assert all(query.times is not None and query.times[0] > 1.6e9 for query in asked)
+    lists = tmp_path / "lists.jsonl"
+    lists.write_text('{"history": ["i01"], "times": [3], "when": 4}\n')
+    with asked_of_rankers() as asked:
+        assert cli("recommend", shop.model, "--histories", lists, "--to", tmp_path / "a.csv", "--now", "when").code == 0
+    assert [(query.times, query.now) for query in asked] == [([3], 4)]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--times", "1"], ["history 1 has 2 items and 1 times; give one each"]),
+        (["--times", "1,x"], ["--times takes numbers", "got 'x'"]),
+        (["--times", "1,nan"], ["--times takes numbers"]),
+        (["--now", "soon"], ["--now takes numbers", "got 'soon'"]),
+        (["--now", "20240131"], ["--now 20240131 would be a time soon after 1970; write a date like 2024-01-31"]),
+    ],
+)
+def test_recommend_refuses_times_that_do_not_fit(cli: Cli, shop: Shop, options: list[str], words: list[str]) -> None:
+    refused(cli("recommend", shop.model, "i01", "i02", *options), *words)
+
+
+def test_recommend_refuses_times_beside_a_file(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    to = tmp_path / "answers.csv"
+    refused(cli("recommend", shop.model, "--histories", shop.log, "--to", to, "--times", "1"), "a log has its times")
+    refused(cli("recommend", shop.model, "--histories", shop.log, "--to", to, "--now", "time"), "--now takes numbers")
 
 
 def test_similar(cli: Cli, shop: Shop) -> None:

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from abaca.data import queries
 from abaca.data.queries import HistorySource, Queries, Query
 from abaca.errors import LogError
 
@@ -53,7 +52,7 @@ def lists(folder: Path, kind: str) -> Path:
 def test_lists_are_read_row_by_row_from_any_place_on(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "ROWS", 1)
+    monkeypatch.setattr("abaca.data.lists.ROWS", 1)
     source = HistorySource(lists(tmp_path, kind)).open()
     assert (source.key, source.key_kind, source.total) == ("user", "text", 5)
     for start in range(7):

@@ -12,9 +12,13 @@ from abaca.serve.app import ServerOptions, make_app
 from abaca.serve.events import Store
 from abaca.serve.metrics import Metrics
 from abaca.serve.service import Service
+from abaca.serve.store import open_store
 
-from .databases import Cluster, pg_bin
+from .databases import KINDS, Cluster, pg_bin
 from .samples import Serve, Shop, make_shop
+
+COUNT = pytest.StashKey[int]()
+"""How many databases the tests have made."""
 
 
 @pytest.fixture(scope="session")
@@ -58,3 +62,20 @@ def cluster() -> Iterator[Cluster]:
     made = Cluster(programs)
     yield made
     made.remove()
+
+
+@pytest.fixture(params=KINDS)
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place for a store that nobody used before."""
+    if request.param == "sqlite":
+        return str(tmp_path / "events.db")
+    cluster: Cluster = request.getfixturevalue("cluster")
+    request.config.stash[COUNT] = number = request.config.stash.get(COUNT, 0) + 1
+    return cluster.database(f"store{number}")
+
+
+@pytest.fixture
+def store(address: str) -> Iterator[Store]:
+    opened = open_store(address)
+    yield opened
+    opened.close()

@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from abaca.recommender import Recommender
-from abaca.serve import schemas
+from abaca.serve import requests, schemas
 
 from .samples import SMALL, Live
 
@@ -48,7 +48,7 @@ def test_every_command_of_the_page_is_answered(tmp_path: Path) -> None:
     stored = server.client.get("/users/c2/history").json()
     server.end()
     assert len(stored["items"]) == 600
-    assert len(lines) == 13
+    assert len(lines) == 15
     (first,) = json.loads(blocks("json")[0])["answers"]
     assert set(first) == set(schemas.Answer.model_fields)
     assert set(first["items"][0]) == set(schemas.Recommended.model_fields)
@@ -56,7 +56,7 @@ def test_every_command_of_the_page_is_answered(tmp_path: Path) -> None:
 
 
 def test_the_limits_on_the_page_are_those_of_the_code() -> None:
-    for limit in (schemas.MOST_IDS, schemas.MOST_HISTORIES, schemas.MOST_N, schemas.MOST_ITEMS):
+    for limit in (requests.MOST_IDS, requests.MOST_HISTORIES, requests.MOST_N, requests.MOST_ITEMS):
         assert f"{limit:,}" in PAGE
-    asked = {name for name in schemas.Ask.model_fields if f"`{name}`" in PAGE}
-    assert asked == set(schemas.Ask.model_fields)
+    asked = {name for name in requests.Ask.model_fields if f"`{name}`" in PAGE}
+    assert asked == set(requests.Ask.model_fields)

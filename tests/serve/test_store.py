@@ -2,7 +2,6 @@
 
 import sqlite3
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,28 +12,13 @@ from abaca.serve import app, postgres, sqlite
 from abaca.serve.events import Event, Store
 from abaca.serve.store import open_store
 
-from .databases import KINDS, Cluster
+from .databases import Cluster
 from .samples import Serve, Shop
 
 
-@pytest.fixture(params=KINDS)
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A place for a store that nobody used before."""
-    if request.param == "sqlite":
-        return str(tmp_path / "events.db")
-    cluster: Cluster = request.getfixturevalue("cluster")
-    request.config.stash[COUNT] = number = request.config.stash.get(COUNT, 0) + 1
-    return cluster.database(f"store{number}")
-
-
-COUNT = pytest.StashKey[int]()
-
-
-@pytest.fixture
-def store(address: str) -> Iterator[Store]:
-    opened = open_store(address)
-    yield opened
-    opened.close()
+def items(store: Store, user: str, most: int) -> list[str]:
+    """The items of a stored history."""
+    return [item for item, _ in store.history(user, most)]
 
 
 def event(id: str, time: float, item: str = "", user: str = "u") -> Event:
@@ -44,23 +28,23 @@ def event(id: str, time: float, item: str = "", user: str = "u") -> Event:
 def test_events_stand_in_the_order_of_time_however_late_they_come(store: Store) -> None:
     store.add([[event("c", 3), event("a", 1)]])
     store.add([[event("e", 5)], [event("b", 2), event("d", 3), event("x", 9, user="other")]])
-    assert store.history("u", 100) == ["a", "b", "c", "d", "e"]
-    assert store.history("u", 2) == ["d", "e"]
-    assert store.history("other", 9) == ["x"]
-    assert store.history("nobody", 9) == []
+    assert items(store, "u", 100) == ["a", "b", "c", "d", "e"]
+    assert items(store, "u", 2) == ["d", "e"]
+    assert items(store, "other", 9) == ["x"]
+    assert items(store, "nobody", 9) == []
 
 
 def test_an_event_is_there_once_however_often_it_is_sent(store: Store) -> None:
     assert store.add([[event("a", 1), event("a", 2)], [event("a", 3), event("b", 4)]]) == [1, 1]
     assert store.add([[event("b", 5), event("a", 1, "other")], [event("c", 6)]]) == [0, 1]
-    assert store.history("u", 9) == ["a", "b", "c"]
+    assert items(store, "u", 9) == ["a", "b", "c"]
 
 
 def test_what_fails_leaves_nothing_behind(store: Store) -> None:
     broken = Event("z", "u", "z", None)  # type: ignore[arg-type]
     with pytest.raises(Exception, match=r"(?i)null"):
         store.add([[event("a", 1)], [event("b", 2), broken]])
-    assert store.history("u", 9) == []
+    assert items(store, "u", 9) == []
     assert store.add([[event("a", 1)]]) == [1]
 
 
@@ -68,8 +52,8 @@ def test_a_user_can_be_forgotten(store: Store) -> None:
     store.add([[event("a", 1), event("b", 2), event("c", 3, user="other")]])
     assert store.forget("u") == 2
     assert store.forget("u") == 0
-    assert store.history("u", 9) == []
-    assert store.history("other", 9) == ["c"]
+    assert items(store, "u", 9) == []
+    assert items(store, "other", 9) == ["c"]
 
 
 def test_users_are_read_in_pages_each_once(store: Store) -> None:
@@ -87,13 +71,50 @@ def test_users_are_read_in_pages_each_once(store: Store) -> None:
 def test_any_text_comes_back_as_it_was(store: Store) -> None:
     odd = ["'; DROP TABLE abaca_events; --", '"', "%s ? $1 {}", "Straße 🛒 \u202e", " \t\n", "\\", ""]
     store.add([[Event(f"e{place}", text, text, place)] for place, text in enumerate(odd)])
-    assert [store.history(text, 9) for text in odd] == [[text] for text in odd]
+    assert [items(store, text, 9) for text in odd] == [[text] for text in odd]
 
 
 def test_times_keep_their_fractions(store: Store) -> None:
     moments = [1_700_000_000 + step / 1000 for step in (3, 1, 2)]
     store.add([[event(f"{moment}", moment) for moment in moments]])
-    assert store.history("u", 9) == [f"{moment}" for moment in sorted(moments)]
+    assert items(store, "u", 9) == [f"{moment}" for moment in sorted(moments)]
+
+
+def test_a_history_has_its_times(store: Store) -> None:
+    store.add([[event("c", 3.25), event("a", -1), event("b", 3.25)]])
+    assert store.history("u", 9) == [("a", -1), ("c", 3.25), ("b", 3.25)]
+
+
+OF_THE_LAST_RELEASE = """
+CREATE TABLE abaca_store (version INTEGER NOT NULL);
+CREATE TABLE abaca_events (
+  place {number} PRIMARY KEY{numbered},
+  id TEXT NOT NULL UNIQUE,
+  "user" TEXT NOT NULL,
+  item TEXT NOT NULL,
+  time DOUBLE PRECISION NOT NULL
+);
+CREATE INDEX abaca_events_of_user ON abaca_events ("user", time, place);
+INSERT INTO abaca_store SELECT 1;
+INSERT INTO abaca_events (id, "user", item, time) VALUES ('x', 'u', 'tea', 7.5), ('y', 'u', 'milk', 3);
+"""
+
+
+def test_a_store_of_the_last_release_opens_with_its_times(address: str) -> None:
+    if address.startswith("postgresql"):
+        import psycopg
+
+        script = OF_THE_LAST_RELEASE.format(number="BIGINT GENERATED ALWAYS AS IDENTITY", numbered="")
+        with psycopg.connect(address) as connection:
+            connection.execute(script.encode())
+    else:
+        with sqlite3.connect(address) as file:
+            file.executescript(OF_THE_LAST_RELEASE.format(number="INTEGER", numbered=" AUTOINCREMENT"))
+        file.close()
+    store = open_store(address)
+    assert store.add([[event("x", 9), event("z", 5)]]) == [1]
+    assert store.history("u", 9) == [("milk", 3), ("z", 5), ("tea", 7.5)]
+    store.close()
 
 
 def test_a_store_opened_again_has_everything(address: str) -> None:
@@ -103,7 +124,7 @@ def test_a_store_opened_again_has_everything(address: str) -> None:
     second = open_store(address)
     second.check()
     assert second.add([[event("a", 1), event("b", 2)]]) == [1]
-    assert second.history("u", 9) == ["a", "b"]
+    assert items(second, "u", 9) == ["a", "b"]
     second.close()
 
 
@@ -121,7 +142,7 @@ def test_two_servers_share_a_store(address: str) -> None:
     for thread in threads:
         thread.join()
     for store in stores:
-        assert len(store.history("u", 100)) == 40
+        assert len(items(store, "u", 100)) == 40
         store.close()
 
 
@@ -193,7 +214,7 @@ def test_a_database_that_comes_back_is_found_again(cluster: Cluster, monkeypatch
     assert store.add([[event("b", 2)]]) == [1]
     cluster.stop()
     cluster.start()
-    assert store.history("u", 9) == ["a", "b"]
+    assert items(store, "u", 9) == ["a", "b"]
     store.close()
 
 
@@ -205,7 +226,8 @@ def test_recommendations_follow_the_remembered_history(serve: Serve, store: Stor
     assert client.post("/events", json=late).json() == {"stored": 2, "duplicates": 0}
     early = {"events": [{"user": "7", "item": 4, "time": 20}, {"user": "7", "item": 5, "time": 99, "id": "x"}]}
     assert client.post("/events", json=early).json() == {"stored": 1, "duplicates": 1}
-    assert [item["id"] for item in client.get("/users/7/history").json()["items"]] == [5, 4, 3]
+    stored = client.get("/users/7/history").json()["items"]
+    assert [(item["id"], item["time"]) for item in stored] == [(5, 10.5), (4, 20), (3, 30)]
     found = client.get("/users/7/recommendations", params={"n": 5, "repeats": "exclude", "model": "softmax"}).json()
     expected = abaca.load(shop.softmax).recommend([5, 4, 3], 5, repeats="exclude")
     assert [item["id"] for item in found["items"]] == expected.ids
@@ -277,7 +299,7 @@ def test_events_that_do_not_fit_are_refused(serve: Serve, shop: Shop, tmp_path: 
     refused = serve([shop.cpr], store=store).post("/events", json={"events": events})
     assert refused.status_code == 422
     assert refused.json()["hint"]
-    assert store.history("1", 9) == []
+    assert items(store, "1", 9) == []
 
 
 def test_a_store_that_is_away_is_a_503(serve: Serve, tmp_path: Path) -> None:

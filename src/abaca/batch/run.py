@@ -101,9 +101,8 @@ def _answered(recommender: Recommender, histories: Queries, policy: Policy, star
     rest = histories.read(start)
     while part := list(islice(rest, PART)):
         policies = [_own(policy, query) for query in part]
-        times = [query.times for query in part if query.times is not None]
-        known = times if len(times) == len(part) else None
-        answers = recommender.recommend_many([query.ids for query in part], policy=policies, times=known)
+        times, now = [query.times for query in part], [query.now for query in part]
+        answers = recommender.recommend_many([query.ids for query in part], policy=policies, times=times, now=now)
         yield table_of(part, answers, schema)
 
 

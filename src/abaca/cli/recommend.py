@@ -3,7 +3,7 @@
 import time as clock
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.markup import escape
@@ -11,6 +11,7 @@ from rich.markup import escape
 from abaca.batch import BatchReport, recommend_file
 from abaca.cli import show
 from abaca.cli.columns import Item, Json, OnBadRow, Time, User
+from abaca.data.moments import parse_moment
 from abaca.data.queries import HistorySource
 from abaca.errors import QueryError
 from abaca.policy import Policy
@@ -34,6 +35,18 @@ def command(
     ] = None,
     candidate: Annotated[
         list[str] | None, typer.Option("--candidate", hidden=True, help="The old name of --candidates.")
+    ] = None,
+    times: Annotated[
+        str | None,
+        typer.Option("--times", help="Times of the history's ids, as 1,2,3: numbers as in the log, or ISO dates."),
+    ] = None,
+    now: Annotated[
+        str | None,
+        typer.Option(
+            "--now",
+            help="The moment of the query: a number as in the log, or an ISO date. With lists of --histories it is "
+            "that of the rows without one, or the name of the column that holds it (by default: now).",
+        ),
     ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Score every item, even if the model has an index.")] = False,
     histories: Annotated[
@@ -70,11 +83,13 @@ def command(
 
     Example: [bold]abaca recommend model/ milk bread milk -n 5 --repeats exclude[/]
 
+    With times: [bold]abaca recommend model/ milk bread --times 2024-01-29,2024-01-31 --now 2024-02-05T18:30[/]
+
     For a file: [bold]abaca recommend model/ --histories log.parquet --to answers.parquet[/]
     The file is a log (one answer per user; read like the training log), or has one history per row in a list
     column. It is streamed. The same command with --resume continues a run that was stopped, even by kill -9.
     """
-    _check(history, histories, to)
+    _check(history, histories, to, times)
     column = column or old_column
     if histories is None:
         of_files = {
@@ -98,17 +113,34 @@ def command(
     )
     _warn_of_commas(recommender.saved.catalogue.index, policy)
     if histories is None or to is None:
-        return _one(recommender, history or [], policy, json)
+        return _one(recommender, history or [], policy, _Moments(times, now), json)
     if on_bad_row not in (None, "error", "skip"):
         raise QueryError(f"--on-bad-row is error or skip, got {on_bad_row!r}")
-    source = HistorySource(histories, user, item, time, column, on_bad_row)  # type: ignore[arg-type]
+    source = HistorySource(histories, user, item, time, column, on_bad_row, now=now)  # type: ignore[arg-type]
     with _Count() as progress:
         report = recommend_file(recommender, source, to, policy, resume=resume, overwrite=overwrite, progress=progress)
     return show.as_json(asdict(report)) if json else _tell(report, to)
 
 
-def _check(history: list[str] | None, histories: Path | None, to: Path | None) -> None:
+class _Moments(NamedTuple):
+    """The options --times and --now of one history."""
+
+    times: str | None
+    now: str | None
+
+    def parsed(self, unit: str | None) -> dict[str, Any]:
+        """As arguments of `recommend_many`."""
+        times = None if self.times is None else [parse_moment(text, "--times", unit) for text in self.times.split(",")]
+        now = None if self.now is None else parse_moment(self.now, "--now", unit)
+        return {"times": [times], "now": [now]}
+
+
+def _check(history: list[str] | None, histories: Path | None, to: Path | None, times: str | None) -> None:
     """One history or a file of them, not both; --histories needs --to."""
+    if times is not None and histories is not None:
+        raise QueryError(
+            "--times belongs to a history of ids; a log has its times, lists have theirs in the column times"
+        )
     if history and histories is not None:
         raise QueryError("give a history of ids or --histories FILE, not both")
     if (histories is None) != (to is None):
@@ -142,8 +174,8 @@ def _warn_of_commas(index: Any, policy: Policy) -> None:
             show.warn(f"'{id}' is one id, which the model does not know; give the option several times, or @FILE")
 
 
-def _one(recommender: Recommender, history: list[str], policy: Policy, json: bool) -> None:
-    answer = recommender.recommend_many([history], policy=policy)[0]
+def _one(recommender: Recommender, history: list[str], policy: Policy, moments: _Moments, json: bool) -> None:
+    answer = recommender.recommend_many([history], policy=policy, **moments.parsed(recommender.time_unit))[0]
     if json:
         show.as_json(answer.to_json())
         return

@@ -1,74 +1,32 @@
 """The queries of a file: histories of a log's users, or lists, one per row; oldest item first."""
 
 import hashlib
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import pyarrow
 import pyarrow.compute
-import pyarrow.parquet
 
-from abaca.data.database import Database, text
+from abaca.data.database import text
 from abaca.data.duckdb_engine import event_sql, without_consecutive
+from abaca.data.lists import NOW, OWN_LISTS, TIMES, ListColumns, ListQueries, list_columns
 from abaca.data.log import ORDER, Log, OnBadRow, read_log
+from abaca.data.moments import Moment, now_of, parse_moment
 from abaca.data.prepare import PrepareOptions
+from abaca.data.query import Queries, Query
 from abaca.data.reading.columns import recognise
 from abaca.data.reading.formats import LogFile, open_files
-from abaca.data.reading.values import IdKind, id_kind, id_kind_of
+from abaca.data.reading.values import UNITS, IdKind, unix_unit
 from abaca.durable import checksum
-from abaca.errors import LogError
-from abaca.types import Id
+from abaca.errors import LogError, QueryError
 
-ROWS = 8192
-"""Rows of a file with lists that are in memory at once."""
-
-LISTS = ("list", "large_list", "fixed_size_list")
-"""Arrow types of lists."""
-
-OWN_LISTS = ("exclude", "candidates")
-"""Columns of lists beside the histories: the rules of each query."""
+__all__ = ["HistorySource", "LogQueries", "Queries", "Query"]
 
 MEMORY = "500MB"
 """What DuckDB may hold while a log is read: the model that answers needs its share."""
-
-
-class Query(NamedTuple):
-    """One history and whose it is."""
-
-    key: Id
-    ids: list[Id]
-    times: list[float] | None = None
-    """When each interaction happened, as in `times.npy`; None where the log has no times."""
-    exclude: list[Id] | None = None
-    """Ids that may not be recommended to this user; None where the file has no such column."""
-    candidates: list[Id] | None = None
-    """The only ids that may be; None for all."""
-
-
-class Queries(Protocol):
-    """Queries in an order that does not change from one reading to the next."""
-
-    @property
-    def key(self) -> str:
-        """What names a query: its `user`, or its `row` (from 0) where lists come without users."""
-
-    @property
-    def key_kind(self) -> IdKind: ...
-
-    @property
-    def total(self) -> int:
-        """How many queries there are."""
-
-    @property
-    def bad_rows(self) -> dict[str, int]:
-        """Rows that were left out, by what was wrong with them."""
-
-    def read(self, start: int) -> Iterator[Query]:
-        """The queries from number `start` on."""
 
 
 class LogQueries:
@@ -76,8 +34,8 @@ class LogQueries:
 
     key = "user"
 
-    def __init__(self, log: Log, options: PrepareOptions) -> None:
-        self.database = log.database
+    def __init__(self, log: Log, options: PrepareOptions, unit: str | None = None, now: float | None = None) -> None:
+        self.database, self.now = log.database, now
         self.database.run(f"SET memory_limit = {text(MEMORY)}")
         self.bad_rows = log.bad_rows
         self.timed = log.has_time
@@ -89,6 +47,8 @@ class LogQueries:
         self.total: int = self.database.value('SELECT count(DISTINCT "user") FROM history')
         kind = self.database.types('SELECT "user" FROM log')["user"]
         self.key_kind: IdKind = "integer" if kind == "BIGINT" else "text"
+        own = "seconds" if log.dates else unix_unit(self.database.value('SELECT max("time") FROM log') or 0.0)
+        self.factor = 1.0 if own is None or unit is None else UNITS[unit] / UNITS[own]
 
     def read(self, start: int) -> Iterator[Query]:
         if start >= self.total:
@@ -115,74 +75,11 @@ class LogQueries:
         if not len(users):
             return
         changes = pyarrow.compute.not_equal(users[1:], users[:-1]).to_numpy(zero_copy_only=False).nonzero()[0] + 1
-        ids, moments = items.to_pylist(), times.to_pylist()
+        ids = items.to_pylist()
+        moments = pyarrow.compute.multiply(times, self.factor).to_pylist() if self.timed else None
         for begin, end in pairwise([0, *changes.tolist(), len(users)]):
-            yield Query(users[begin].as_py(), ids[begin:end], moments[begin:end] if self.timed else None)
-
-
-class ListQueries:
-    """One query per row: a list column of Parquet files, or of JSON lines."""
-
-    def __init__(self, files: list[LogFile], column: str, user: str | None) -> None:
-        for file in files:
-            _check_column(file, column)
-            if column not in _list_columns(file):
-                raise LogError(
-                    f"{file.name}: column {column!r} does not hold lists; leave --history-column out for a log"
-                )
-        self.database = Database()
-        self.files = [_with_own_lists(replace(file, path=self.database.without_wildcards(file.path))) for file in files]
-        self.column, self.user = column, user
-        self.key = "row" if user is None else "user"
-        self.bad_rows: dict[str, int] = {}
-        self.key_kind: IdKind = "integer" if user is None else self._key_kind(files[0], user)
-        self.lengths = [int(next(self._rows(file, "SELECT count(*)"))[0]) for file in self.files]
-        self.total = sum(self.lengths)
-
-    def read(self, start: int) -> Iterator[Query]:
-        before = 0
-        for file, length in zip(self.files, self.lengths, strict=True):
-            skipped = min(max(0, start - before), length)
-            broken = "broken" if file.format == "json" else "false"
-            own = [name for name in OWN_LISTS if name in file.columns and name != self.column]
-            columns = [self.column, *own] if self.user is None else [self.column, *own, self.user]
-            fields = ", ".join([broken, *(f"c{file.columns.index(column)}" for column in columns)])
-            rows = self._rows(file, f"SELECT {fields}", f"OFFSET {skipped}")
-            for place, (bad, *row) in enumerate(rows, start=skipped):
-                if bad:
-                    raise LogError(f"{file.name} line {file.locate(place)}: not a JSON object; fix the line")
-                key = before + place if self.user is None else self._key(file, place, row.pop())
-                ids, *lists = (_ids(file, place, part) for part in row)
-                rules = dict(zip(own, lists, strict=True))
-                yield Query(key, ids or [], None, *(rules.get(name) for name in OWN_LISTS))
-            before += length
-
-    def _rows(self, file: LogFile, select: str, end: str = "") -> Iterator[tuple[Any, ...]]:
-        import duckdb
-
-        try:
-            found = self.database.connection.cursor().execute(f"{select} FROM ({file.sql()}) {end}")
-            while rows := found.fetchmany(ROWS):
-                yield from rows
-        except duckdb.Error as error:
-            raise file.refusal(error) from error
-
-    def _key_kind(self, file: LogFile, user: str) -> IdKind:
-        _check_column(file, user)
-        type = self.database.types(self.files[0].sql())[f"c{file.columns.index(user)}"]
-        return id_kind("user", type, file.name) or id_kind_of(file.sample(user))
-
-    def _key(self, file: LogFile, place: int, key: Any) -> Id:
-        key = json.loads(key) if file.format == "json" and key is not None else key
-        fault = None
-        if not isinstance(key, str if self.key_kind == "text" else int) or isinstance(key, bool):
-            wanted = "text" if self.key_kind == "text" else "a whole number"
-            fault = f"the user {key!r} is not {wanted}; fix the {file.unit}"
-        elif isinstance(key, int) and not -(1 << 63) <= key < 1 << 63:
-            fault = f"the user {key} is beyond 64 bits; write users as text"
-        if fault is not None:
-            raise LogError(f"{file.name} {file.unit} {file.locate(place)}: {fault}")
-        return key  # type: ignore[no-any-return]
+            known = None if moments is None else moments[begin:end]
+            yield Query(users[begin].as_py(), ids[begin:end], known, now=self.now)
 
 
 @dataclass(frozen=True)
@@ -204,23 +101,28 @@ class HistorySource:
     """How the training log was read, as arguments of `read_log`."""
     options: PrepareOptions = PrepareOptions()  # noqa: RUF009
     """How the training log was prepared: which events count, and whether consecutive repeats do."""
+    now: Moment | None = None
+    """The moment of the queries that have none of their own; or, beside lists, the column of each one's."""
+    time_unit: str | None = None
+    """The unit of the training log's times, where they count from 1970."""
 
     def open(self) -> Queries:
         """The lists of a column, else what the users of a log did."""
         files = open_files(self.path)
         lists = self.history or self._list_column(files[0])
+        column, moment = self._now(files[0], of_lists=lists is not None)
         if lists is None:
             for file, name in product(files, OWN_LISTS):
-                if name in _list_columns(file):
+                if name in list_columns(file):
                     raise LogError(
                         f"{file.name}: column {name!r} cannot be used, a log has no rules of its own; rename it"
                     )
             bad = {} if self.on_bad_row is None else {"on_bad_row": self.on_bad_row}
             log = read_log(self.path, user=self.user, item=self.item, time=self.time, **{**self.like, **bad})
-            return LogQueries(log, self.options)
+            return LogQueries(log, self.options, self.time_unit, moment)
         first = files[0]
         user = self.user or recognise("user", [name for name in first.columns if name != lists], first.name)
-        return ListQueries(files, lists, user)
+        return ListQueries(files, ListColumns(lists, user, column), self.time_unit, moment)
 
     def fingerprint(self) -> str:
         """Names what the files hold, and how they are read."""
@@ -232,7 +134,7 @@ class HistorySource:
 
     def _list_column(self, file: LogFile) -> str | None:
         """The column of lists, None where the file is a log."""
-        found = [name for name in _list_columns(file) if name not in OWN_LISTS]
+        found = [name for name in list_columns(file) if name not in (*OWN_LISTS, TIMES)]
         plain = [name for name in file.columns if name not in found]
         if not found or self.item is not None or recognise("item", plain, file.name) is not None:
             return None
@@ -240,33 +142,14 @@ class HistorySource:
             raise LogError(f"{file.name}: {', '.join(found)} are all lists; name the histories' with --history-column")
         return found[0]
 
-
-def _list_columns(file: LogFile) -> list[str]:
-    if file.format == "parquet":
-        types = {field.name: str(field.type) for field in pyarrow.parquet.read_schema(file.path)}
-        return [name for name, type in types.items() if type.split("<")[0] in LISTS]
-    if file.format == "json":
-        return [name for name in file.columns if isinstance(next(iter(file.sample(name)), None), list)]
-    return []
-
-
-def _with_own_lists(file: LogFile) -> LogFile:
-    """The file with all columns of rules: lines far from the first may have some that those do not."""
-    later = [name for name in OWN_LISTS if file.format == "json" and name not in file.columns]
-    return replace(file, columns=(*file.columns, *later))
-
-
-def _check_column(file: LogFile, column: str) -> None:
-    if column not in file.columns:
-        raise LogError(f"{file.name}: there is no column {column!r}; it has {', '.join(file.columns)}")
-
-
-def _ids(file: LogFile, place: int, ids: Any) -> list[Id] | None:
-    """A list of ids; None where there is none."""
-    ids = json.loads(ids) if file.format == "json" and ids is not None else ids
-    if ids is None:
-        return None
-    if not isinstance(ids, list) or not all(isinstance(id, str | int) and not isinstance(id, bool) for id in ids):
-        shown, where = json.dumps(ids, default=str)[:60], f"{file.name} {file.unit} {file.locate(place)}"
-        raise LogError(f"{where}: {shown} is not a list of ids (text or whole numbers); fix the {file.unit}")
-    return ids
+    def _now(self, file: LogFile, *, of_lists: bool) -> tuple[str, float | None]:
+        """The column of moments, and the moment where it has none."""
+        if of_lists and self.now in file.columns:
+            return str(self.now), None
+        try:
+            if isinstance(self.now, str):
+                return NOW, parse_moment(self.now, "`now`", self.time_unit)
+            return NOW, now_of([self.now], 1, self.time_unit)[0]
+        except QueryError as error:
+            columns = f"; nor is it a column of {file.name}: {', '.join(file.columns)}" if of_lists else ""
+            raise QueryError(f"{error}{columns}") from error

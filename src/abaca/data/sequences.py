@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow.parquet
 
 from abaca.data.catalogue import Catalogue
+from abaca.data.reading.values import unix_unit
 from abaca.durable import checksum
 from abaca.errors import SequencesError
 from abaca.histories import Histories, Ints, stretches
@@ -111,6 +112,11 @@ class Sequences:
     def fingerprint(self) -> str:
         """Names the data: equal for equal items, times, split and ids."""
         return str(self.manifest["fingerprint"])
+
+    @cached_property
+    def time_unit(self) -> str | None:
+        """The unit of times that count from 1970, such as seconds; None for other numbers, and without times."""
+        return None if self.times is None or not len(self.times) else unix_unit(float(np.max(self.times)))
 
     def history(self, user: int, position: int) -> npt.NDArray[np.int32]:
         """The user's items before a position, oldest first, cold ones included."""

@@ -1,17 +1,14 @@
 """The HTTP interface: endpoints, and the application that holds them."""
 
 import asyncio
-import hashlib
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
-import fastapi_offline
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi import Path as InPath
 from fastapi.responses import JSONResponse
@@ -20,16 +17,17 @@ from fastapi.security import HTTPBearer
 from abaca import __version__
 from abaca.data.catalogue import Catalogue
 from abaca.errors import QueryError
-from abaca.serve import schemas
+from abaca.serve import requests, schemas
 from abaca.serve.batching import Batcher
-from abaca.serve.events import Event, Store
+from abaca.serve.events import Event, Past, Store
 from abaca.serve.guards import BodyLimit, Deadline, RequestLog, TokenAuth
 from abaca.serve.metrics import CONTENT_TYPE, Metrics
 from abaca.serve.problems import NO_STORE, add_errors
 from abaca.serve.service import Loaded, Service
+from abaca.serve.static import TYPES, page_files
+from abaca.serve.times import stored_moments
 
 MEBIBYTE = 1 << 20
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 MOST_READ = 20_000
 """Users that one request reads in search of some; the next page continues after them."""
 TOGETHER, ROOM = 256, 10_000
@@ -37,7 +35,7 @@ TOGETHER, ROOM = 256, 10_000
 QUICKLY_WRITTEN = 1000
 """Items of an answer that is written at once; a longer one is written in a thread."""
 
-UserInPath = Annotated[str, InPath(min_length=1, max_length=schemas.LONGEST_ID, pattern=r"^[^\x00]*$")]
+UserInPath = Annotated[str, InPath(min_length=1, max_length=requests.LONGEST_ID, pattern=r"^[^\x00]*$")]
 
 
 @dataclass(frozen=True)
@@ -79,10 +77,10 @@ class Api:
             if part is not None:
                 await asyncio.to_thread(part.close)
 
-    async def recommend(self, ask: schemas.Ask) -> Response:
+    async def recommend(self, ask: requests.Ask) -> Response:
         """Recommend items after one history or several."""
         model = self._model(ask.model)
-        found = await self.service.recommend(model, ask.asked, ask.policy)
+        found = await self.service.recommend(model, ask.asked, ask.policy, ask.times_asked, ask.moment)
         self._metrics.unknown(sum(len(one.unknown) for one in found))
 
         def written() -> Response:
@@ -91,7 +89,7 @@ class Api:
 
         return await asyncio.to_thread(written) if ask.n * len(found) > QUICKLY_WRITTEN else written()
 
-    def items(self, find: Annotated[schemas.FindItems, Query()]) -> Response:
+    def items(self, find: Annotated[requests.FindItems, Query()]) -> Response:
         """Find items by id or by words of their title."""
         search = self._model(find.model).search
         looked_up = (_known(search.catalogue, id) for id in find.id)
@@ -135,7 +133,7 @@ class Api:
         """Example users of the data with their histories."""
         return JSONResponse({"examples": list(self.examples)})
 
-    async def events(self, body: schemas.Events) -> Response:
+    async def events(self, body: requests.Events) -> Response:
         """Store events, all or none; they are on disk when the answer is sent."""
         _, writer = self._storing()
         now = time.time()
@@ -144,7 +142,7 @@ class Api:
         self._metrics.events(stored, len(events) - stored)
         return JSONResponse({"stored": stored, "duplicates": len(events) - stored})
 
-    async def users(self, find: Annotated[schemas.FindUsers, Query()]) -> Response:
+    async def users(self, find: Annotated[requests.FindUsers, Query()]) -> Response:
         """Find users whose events are stored, by a part of their id."""
         store, _ = self._storing()
         most = MOST_READ if find.q else find.n
@@ -153,25 +151,29 @@ class Api:
         last = found[find.n - 1] if len(found) >= find.n else read[-1] if len(read) == most else None
         return JSONResponse({"users": found[: find.n], "next": last})
 
-    async def user_recommendations(self, user: UserInPath, ask: Annotated[schemas.UserAsk, Query()]) -> Response:
+    async def user_recommendations(self, user: UserInPath, ask: Annotated[requests.UserAsk, Query()]) -> Response:
         """Recommend items after the stored history of a user."""
         model = self._model(ask.model)
-        history = [item["id"] for item in await self._history(user, model)]
-        (found,) = await self.service.recommend(model, [history], ask.policy)
+        history = await self._history(user)
+        times, now = stored_moments(history, ask.now, model.recommender.time_unit)
+        (found,) = await self.service.recommend(model, [[item for item, _ in history]], ask.policy, [times], now)
         whose = {"model": model.name, "version": model.version, "user": user, "events": len(history)}
         return JSONResponse({**whose, **schemas.answer(found)})
 
     async def user_history(self, user: UserInPath) -> Response:
-        """The stored history of a user, in the order of time."""
-        return JSONResponse({"user": user, "items": await self._history(user, self.service.model())})
+        """The stored history of a user, in the order of time; an unknown item keeps the text of its id."""
+        catalogue = self.service.model().search.catalogue
+        history = ((id, _known(catalogue, id), moment) for id, moment in await self._history(user))
+        items = [
+            {**({"id": id, "title": id} if item is None else _item(catalogue, item)), "time": moment}
+            for id, item, moment in history
+        ]
+        return JSONResponse({"user": user, "items": items})
 
-    async def _history(self, user: str, model: Loaded) -> list[dict[str, Any]]:
-        """The latest stored items of a user; an unknown one keeps the text of its id."""
+    async def _history(self, user: str) -> list[Past]:
+        """The latest stored items of a user."""
         store, _ = self._storing()
-        catalogue = model.search.catalogue
-        ids = await asyncio.to_thread(store.history, user, schemas.MOST_IDS)
-        items = ((id, _known(catalogue, id)) for id in ids)
-        return [{"id": id, "title": id} if item is None else _item(catalogue, item) for id, item in items]
+        return await asyncio.to_thread(store.history, user, requests.MOST_IDS)
 
     async def forget_user(self, user: UserInPath) -> Response:
         """Delete all stored events of a user."""
@@ -210,15 +212,6 @@ class Api:
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers=headers)
         return Response(content, media_type=TYPES[Path(name).suffix], headers=headers)
-
-
-def page_files() -> dict[str, tuple[bytes, str]]:
-    """The files of the page and of Swagger by name, each with a tag of its content."""
-    own = [file for file in files("abaca.serve").joinpath("page").iterdir() if Path(file.name).suffix in TYPES]
-    static = files(fastapi_offline).joinpath("static")
-    swagger = [static.joinpath(name) for name in ("swagger-ui-bundle.js", "swagger-ui.css")]
-    content = {file.name: file.read_bytes() for file in [*own, *swagger]}
-    return {name: (data, f'"{hashlib.sha256(data).hexdigest()[:16]}"') for name, data in content.items()}
 
 
 def make_app(
@@ -290,7 +283,7 @@ def _item(catalogue: Catalogue, item: int) -> dict[str, Any]:
     return {"id": catalogue.ids[item], "title": catalogue.name(item)}
 
 
-def _event(event: schemas.Event, now: float) -> Event:
+def _event(event: requests.Event, now: float) -> Event:
     """An event with an id and a time; both are made where the sender gave none."""
     moment = event.time if "time" in event.model_fields_set else now
     return Event(event.id or uuid.uuid4().hex, str(event.user), str(event.item), moment)

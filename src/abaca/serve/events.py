@@ -27,7 +27,7 @@ INSERT INTO abaca_store SELECT {VERSION} WHERE NOT EXISTS (SELECT version FROM a
 """
 FIND_VERSION = "SELECT max(version) FROM abaca_store"
 ADD = 'INSERT INTO abaca_events (id, "user", item, time) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING'
-HISTORY = 'SELECT item FROM abaca_events WHERE "user" = ? ORDER BY time DESC, place DESC LIMIT ?'
+HISTORY = 'SELECT item, time FROM abaca_events WHERE "user" = ? ORDER BY time DESC, place DESC LIMIT ?'
 FORGET = 'DELETE FROM abaca_events WHERE "user" = ?'
 USERS = """
 WITH RECURSIVE found (name) AS (
@@ -45,6 +45,13 @@ class Event(NamedTuple):
 
     id: str
     user: str
+    item: str
+    time: float  # seconds since 1970
+
+
+class Past(NamedTuple):
+    """An item that a user chose, and when."""
+
     item: str
     time: float  # seconds since 1970
 
@@ -68,9 +75,9 @@ class Store(ABC):
     def _change(self, sql: str, *values: Any) -> int:
         """The number of rows that a statement changed."""
 
-    def history(self, user: str, most: int) -> list[str]:
+    def history(self, user: str, most: int) -> list[Past]:
         """The latest items of a user, oldest first."""
-        return [item for (item,) in reversed(self._read(HISTORY, user, most))]
+        return [Past(*row) for row in reversed(self._read(HISTORY, user, most))]
 
     def users(self, after: str, most: int) -> list[str]:
         """The users that follow a name, in the order of the database; "" for the first ones."""

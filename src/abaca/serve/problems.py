@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from abaca.errors import BusyError, QueryError, UserError
-from abaca.serve import schemas
+from abaca.serve import requests
 
 NO_STORE = "this server stores no events"
 HINTS = {
@@ -19,8 +19,8 @@ HINTS = {
     405: "/docs lists the methods of each address",
     413: "send fewer histories or events at once",
 }
-FIELDS = sorted({*schemas.Ask.model_fields, *schemas.Events.model_fields, *schemas.Event.model_fields})
-AN_ID = f"an id is a whole number, or text of at most {schemas.LONGEST_ID} characters without a null character"
+FIELDS = sorted({*requests.Ask.model_fields, *requests.Events.model_fields, *requests.Event.model_fields})
+AN_ID = f"an id is a whole number, or text of at most {requests.LONGEST_ID} characters without a null character"
 SAID = {
     "extra_forbidden": "there is no such field",
     "missing": "it must be given",
@@ -76,7 +76,8 @@ def _refused_value(error: dict[str, Any]) -> Response:
     said = AN_ID if is_id else SAID.get(error["type"], error["msg"])
     if error["type"] == "json_invalid":
         return problem(400, f"{said}: {error['ctx']['error']} at {where}", HINTS[400])
-    near = difflib.get_close_matches(where, FIELDS, n=1) if error["type"] == "extra_forbidden" else []
+    others = [field for field in FIELDS if field != where]
+    near = difflib.get_close_matches(where, others, n=1) if error["type"] == "extra_forbidden" else []
     hint = f"did you mean {near[0]}?" if near else "/docs describes each address"
     return problem(422, _clean(f"{where}: {said}" if where else said), hint)
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from abaca.data.moments import Moment, Times
 from abaca.errors import ModelError, QueryError
 from abaca.memory import give_back
 from abaca.policy import Policy
@@ -62,6 +63,8 @@ class _Query:
 class _Job(NamedTuple):
     query: _Query
     history: Sequence[Id]
+    times: Sequence[Moment] | None
+    now: Moment | None
 
 
 class Service:
@@ -93,11 +96,17 @@ class Service:
         return models[name]
 
     async def recommend(
-        self, model: Loaded, histories: Sequence[Sequence[Id]], policy: Policy
+        self,
+        model: Loaded,
+        histories: Sequence[Sequence[Id]],
+        policy: Policy,
+        times: Times = None,
+        now: Moment | None = None,
     ) -> list[Recommendations]:
-        """One answer per history; concurrent requests share batches."""
+        """One answer per history, with its times where they are known; concurrent requests share batches."""
         query = _Query(model, policy)
-        return await self.batcher.submit([_Job(query, history) for history in histories])
+        each = zip(histories, times or [None] * len(histories), strict=True)
+        return await self.batcher.submit([_Job(query, history, known, now) for history, known in each])
 
     def reload(self) -> list[Loaded]:
         """Read every model again. A broken one raises ModelError, and all the old ones stay."""
@@ -133,7 +142,9 @@ def _recommend(jobs: list[_Job]) -> Sequence[Recommendations | Exception]:
     """Answers of one model under one policy; an error of one history leaves the others' answers as they are."""
     query = jobs[0].query
     try:
-        return query.model.recommender.recommend_many([job.history for job in jobs], **vars(query.policy))
+        times, now = [job.times for job in jobs], [job.now for job in jobs]
+        ask = query.model.recommender.recommend_many
+        return ask([job.history for job in jobs], times=times, now=now, **vars(query.policy))
     except Exception as error:
         return [error] if len(jobs) == 1 else [result for job in jobs for result in _recommend([job])]
 
@@ -197,6 +208,7 @@ def _loaded(name: str, folder: Path, version: str, recommender: Recommender) -> 
         "window": recommender.training.window,
         "items": saved.catalogue.size,
         "parameters": sum(tensor.numel() for tensor in saved.tensors().values()),
+        "time_unit": recommender.time_unit,
         "trained": {
             "saved": written.isoformat(timespec="seconds"),
             "data": training["fingerprint"],

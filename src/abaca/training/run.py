@@ -127,7 +127,8 @@ def _data(sequences: Sequences) -> dict[str, Any]:
     manifest = sequences.manifest
     source = manifest.get("source", {})
     read = {key: source[key] for key in ("columns", "on_bad_row") if key in source}
-    return {"split": manifest["split"], "prepared": manifest["options"], "source": read}
+    split, prepared = manifest["split"], manifest["options"]
+    return {"split": split, "prepared": prepared, "source": read, "time_unit": sequences.time_unit}
 
 
 def _start(folder: Path, trainer: Trainer, identity: dict[str, Any], resume: bool) -> None:

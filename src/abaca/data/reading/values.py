@@ -14,8 +14,8 @@ TEXTS = ("VARCHAR", "ENUM", "UUID", '"NULL"', "NULL")
 NUMBERS = (*INTEGERS, "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
 DATES = ("TIMESTAMP", "DATE")
 
-SCALES = (1, 10**3, 10**6, 10**9)
-"""Seconds, milliseconds, microseconds, nanoseconds."""
+UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+"""Units of times since 1970, and how many of them a second has."""
 
 
 def id_kind(role: str, type: str, where: str) -> IdKind | None:
@@ -122,7 +122,12 @@ def parse_time(value: str | float, option: str, latest: float | None, *, dates: 
 
 def unix_scale(time: float) -> int | None:
     """The unit, 1, 1000, … per second, in which a time lies between 1980 and 2100; else None."""
-    return next((scale for scale in SCALES if 315_532_800 <= time / scale < 4_102_444_800), None)
+    return next((scale for scale in UNITS.values() if 315_532_800 <= time / scale < 4_102_444_800), None)
+
+
+def unix_unit(time: float) -> str | None:
+    """The unit in which a time since 1970 lies between 1980 and 2100; else None."""
+    return next((unit for unit, scale in UNITS.items() if scale == unix_scale(time)), None)
 
 
 def _parsed(values: Iterable[object]) -> Iterator[tuple[float | None, float | None]]:

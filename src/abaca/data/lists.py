@@ -1,0 +1,179 @@
+"""Lists of a file: one history per row, with its times, its moment and its own rules."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pyarrow.parquet
+
+from abaca.data.database import Database
+from abaca.data.moments import moments_of
+from abaca.data.query import Query
+from abaca.data.reading.formats import LogFile
+from abaca.data.reading.values import IdKind, id_kind, id_kind_of
+from abaca.errors import LogError, QueryError
+from abaca.types import Id
+
+ROWS = 8192
+"""Rows of a file with lists that are in memory at once."""
+
+LISTS = ("list", "large_list", "fixed_size_list")
+"""Arrow types of lists."""
+
+OWN_LISTS = ("exclude", "candidates")
+"""Columns of lists beside the histories: the rules of each query."""
+
+TIMES, NOW = "times", "now"
+"""The column with the times of each history, and that with the moment of each query unless another is named."""
+
+
+class ListColumns(NamedTuple):
+    """The columns of histories, of users (None: queries are named by their row) and of moments."""
+
+    history: str
+    user: str | None
+    now: str
+
+
+class _Place(NamedTuple):
+    """A row of a file, and what its cells hold."""
+
+    file: LogFile
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.file.name} {self.file.unit} {self.file.locate(self.number)}"
+
+    def cell(self, value: Any) -> Any:
+        """A value as Python has it."""
+        return json.loads(value) if self.file.format == "json" and value is not None else value
+
+    def ids(self, ids: Any) -> list[Id] | None:
+        """A list of ids; None where there is none."""
+        if ids is None:
+            return None
+        if not isinstance(ids, list) or not all(isinstance(id, str | int) and not isinstance(id, bool) for id in ids):
+            shown = json.dumps(ids, default=str)[:60]
+            raise LogError(f"{self}: {shown} is not a list of ids (text or whole numbers); fix the {self.file.unit}")
+        return ids
+
+    def moments(self, values: Any, column: str, unit: str | None) -> list[float]:
+        """Moments as numbers."""
+        try:
+            found: list[float] = moments_of(values, f"column {column!r}", unit).tolist()
+        except QueryError as error:
+            raise LogError(f"{self}: {error}") from error
+        return found
+
+
+class ListQueries:
+    """One query per row: a list column of Parquet files, or of JSON lines."""
+
+    def __init__(self, files: list[LogFile], columns: ListColumns, unit: str | None, now: float | None) -> None:
+        for file in files:
+            _check_column(file, columns.history)
+            if columns.now != NOW:
+                _check_column(file, columns.now)
+            if columns.history not in list_columns(file):
+                raise LogError(
+                    f"{file.name}: column {columns.history!r} does not hold lists; leave --history-column out for a log"
+                )
+        self.database = Database()
+        self.files = [_with_own(replace(file, path=self.database.without_wildcards(file.path))) for file in files]
+        self.columns, self.unit, self.now = columns, unit, now
+        self.key = "row" if columns.user is None else "user"
+        self.bad_rows: dict[str, int] = {}
+        self.key_kind: IdKind = "integer" if columns.user is None else self._key_kind(files[0], columns.user)
+        self.lengths = [int(next(self._rows(file, "SELECT count(*)"))[0]) for file in self.files]
+        self.total = sum(self.lengths)
+
+    def read(self, start: int) -> Iterator[Query]:
+        before = 0
+        for file, length in zip(self.files, self.lengths, strict=True):
+            skipped = min(max(0, start - before), length)
+            broken = "broken" if file.format == "json" else "false"
+            own = [name for name in self._own if name in file.columns]
+            fields = ", ".join([broken, *self._fields(file, own)])
+            rows = self._rows(file, f"SELECT {fields}", f"OFFSET {skipped}")
+            for place, (bad, *values) in enumerate(rows, start=skipped):
+                if bad:
+                    raise LogError(f"{file.name} line {file.locate(place)}: not a JSON object; fix the line")
+                yield self._query(before + place, dict(zip(own, values, strict=True)), _Place(file, place))
+            before += length
+
+    @property
+    def _own(self) -> list[str]:
+        """The columns to read; one that has another role is not read for its name."""
+        history, user, now = self.columns
+        named = [history, now] if user is None else [history, now, user]
+        return [*named, *(name for name in (*OWN_LISTS, TIMES) if name not in named)]
+
+    def _fields(self, file: LogFile, names: list[str]) -> Iterator[str]:
+        """The columns in SQL; times with a zone become those of UTC, which Python can read."""
+        types = self.database.types(file.sql())
+        for name in names:
+            field = f"c{file.columns.index(name)}"
+            zoned = types[field].startswith("TIMESTAMP WITH TIME ZONE")
+            yield f"{field}::TIMESTAMP{'[]' if types[field].endswith(']') else ''}" if zoned else field
+
+    def _query(self, number: int, cells: dict[str, Any], at: _Place) -> Query:
+        history, user, now = self.columns
+        row = {name: at.cell(value) for name, value in cells.items()}
+        key = number if user is None else self._key(at, row.pop(user))
+        ids = at.ids(row.pop(history)) or []
+        moment, times = row.get(now), row.get(TIMES)
+        if times is not None:
+            times = at.moments(times, TIMES, self.unit)
+            if len(times) != len(ids):
+                raise LogError(f"{at}: it has {len(ids)} items and {len(times)} times; fix the {at.file.unit}")
+        queried = self.now if moment is None else at.moments([moment], now, self.unit)[0]
+        exclude, candidates = (at.ids(row.get(name)) for name in OWN_LISTS)
+        return Query(key, ids, times, exclude, candidates, queried)
+
+    def _rows(self, file: LogFile, select: str, end: str = "") -> Iterator[tuple[Any, ...]]:
+        import duckdb
+
+        try:
+            found = self.database.connection.cursor().execute(f"{select} FROM ({file.sql()}) {end}")
+            while rows := found.fetchmany(ROWS):
+                yield from rows
+        except duckdb.Error as error:
+            raise file.refusal(error) from error
+
+    def _key_kind(self, file: LogFile, user: str) -> IdKind:
+        _check_column(file, user)
+        type = self.database.types(self.files[0].sql())[f"c{file.columns.index(user)}"]
+        return id_kind("user", type, file.name) or id_kind_of(file.sample(user))
+
+    def _key(self, at: _Place, key: Any) -> Id:
+        fault = None
+        if not isinstance(key, str if self.key_kind == "text" else int) or isinstance(key, bool):
+            wanted = "text" if self.key_kind == "text" else "a whole number"
+            fault = f"the user {key!r} is not {wanted}; fix the {at.file.unit}"
+        elif isinstance(key, int) and not -(1 << 63) <= key < 1 << 63:
+            fault = f"the user {key} is beyond 64 bits; write users as text"
+        if fault is not None:
+            raise LogError(f"{at}: {fault}")
+        return key  # type: ignore[no-any-return]
+
+
+def list_columns(file: LogFile) -> list[str]:
+    """The columns of a file that hold lists."""
+    if file.format == "parquet":
+        types = {field.name: str(field.type) for field in pyarrow.parquet.read_schema(file.path)}
+        return [name for name, type in types.items() if type.split("<")[0] in LISTS]
+    if file.format == "json":
+        return [name for name in file.columns if isinstance(next(iter(file.sample(name)), None), list)]
+    return []
+
+
+def _with_own(file: LogFile) -> LogFile:
+    """The file with all columns that a row may have: lines far from the first may have some that those do not."""
+    later = [name for name in (*OWN_LISTS, TIMES, NOW) if file.format == "json" and name not in file.columns]
+    return replace(file, columns=(*file.columns, *later))
+
+
+def _check_column(file: LogFile, column: str) -> None:
+    if column not in file.columns:
+        raise LogError(f"{file.name}: there is no column {column!r}; it has {', '.join(file.columns)}")
