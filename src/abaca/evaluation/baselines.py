@@ -88,6 +88,10 @@ class Baseline(ABC):
             whole.items[rows], whole.logits[rows] = torch.from_numpy(best), torch.from_numpy(scores).float()
         return whole._replace(partitions=torch.full_like(whole.partitions, RULE))
 
+    def explain(self, histories: Histories, items: Ints, logits: Floats) -> None:
+        """Nothing: what a baseline scores are no logits."""
+        return
+
     def _learn(self, rows: Histories) -> None:
         """Learn what else the shortlist needs; most need nothing."""
         return

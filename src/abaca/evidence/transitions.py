@@ -32,6 +32,13 @@ class Followers(NamedTuple):
     strength: Floats  # (P,) r
 
 
+class Sources(NamedTuple):
+    """The item of a history that argues most for another."""
+
+    items: Ints  # (P,) negative for none
+    times: Floats  # (P,) S: how often the other came soon after it
+
+
 @dataclass(frozen=True, eq=False)
 class Transitions:
     """The strongest followers of every item, in one array after another."""
@@ -56,8 +63,7 @@ class Transitions:
         for distance in range(1, DISTANCE + 1):
             rows = np.flatnonzero(lengths >= distance)
             sources = histories.items[histories.offsets[rows + 1] - distance]
-            width = self.starts[sources + 1] - self.starts[sources]
-            at = np.arange(width.sum()) + np.repeat(self.starts[sources] - (np.cumsum(width) - width), width)
+            at, width = self._followers_of(sources)
             keys.append(np.repeat(rows, width) * catalogue + self.followers[at])
             scale = UNIT * distance * np.sqrt(np.maximum(self.counts[sources], 1))
             parts.append(self.units[at] / np.repeat(scale, width))
@@ -65,6 +71,41 @@ class Transitions:
         strength = np.bincount(place, np.concatenate(parts), minlength=len(unique)).astype(np.float64)
         rows, items = np.divmod(unique, catalogue)
         return _best(Followers(rows, items, strength), most)
+
+    def sources(self, histories: Histories, rows: Ints, items: Ints) -> Sources:
+        """For each pair of a history and an item, the source with the largest part of r."""
+        found = Sources(np.full(len(rows), -1), np.zeros(len(rows)))
+        if not len(rows):
+            return found
+        catalogue, wanted = len(self.counts), rows * len(self.counts) + items
+        order = np.argsort(wanted)
+        owner, sources, weight = self._latest(histories, np.unique(rows))
+        at, width = self._followers_of(sources)
+        keys = np.repeat(owner, width) * catalogue + self.followers[at]
+        place = np.searchsorted(wanted[order], keys).clip(max=len(rows) - 1)
+        hits = np.flatnonzero(wanted[order][place] == keys)
+        part = self.units[at[hits]] * np.repeat(weight, width)[hits]
+        ascending = hits[np.argsort(part, kind="stable")]  # the largest is written last
+        pair = order[place[ascending]]
+        found.items[pair] = np.repeat(sources, width)[ascending]
+        found.times[pair] = self.units[at[ascending]] / UNIT
+        return found
+
+    def _latest(self, histories: Histories, rows: Ints) -> tuple[Ints, Ints, Floats]:
+        """The distinct sources of some histories: their row, item, and weight Σ 1 / (j · √count)."""
+        back = np.arange(1, DISTANCE + 1)
+        at = histories.offsets[rows + 1, None] - back  # (R, 10)
+        there = at >= histories.offsets[rows, None]
+        owner = np.repeat(rows, there.sum(1))
+        unique, place = np.unique(owner * len(self.counts) + histories.items[at[there]], return_inverse=True)
+        near = np.bincount(place, np.broadcast_to(1 / back, at.shape)[there], minlength=len(unique))
+        owner, sources = np.divmod(unique, len(self.counts))
+        return owner, sources, near / np.sqrt(np.maximum(self.counts[sources], 1))
+
+    def _followers_of(self, sources: Ints) -> tuple[Ints, Ints]:
+        """Where the followers of some items are, one item after another, and how many each has."""
+        width = self.starts[sources + 1] - self.starts[sources]
+        return np.arange(width.sum()) + np.repeat(self.starts[sources] - (np.cumsum(width) - width), width), width
 
 
 def _best(found: Followers, most: int) -> Followers:
