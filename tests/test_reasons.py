@@ -12,7 +12,7 @@ from abaca.evidence.transitions import Transitions
 from abaca.histories import Histories
 from abaca.nn.build import make_model
 from abaca.policy import Policy
-from abaca.reasons import Past, leading, seen, span
+from abaca.reasons import leading, pasts_of, seen, span
 from abaca.recommendation import Advisor, Recommendation
 
 NAMES = ["Milk", "Bread", "Pasta", "Pesto", "Tea", "Jam", "Salt", "Oats"]
@@ -49,13 +49,21 @@ def found(of: Advisor, history: str, **known: object) -> dict[str, Recommendatio
     return {str(item.id): item for item in answer}
 
 
-def test_the_largest_term_of_evidence_leads() -> None:
-    assert leading({"network": 9.0}) == "network"
-    assert leading({"network": 1.0, "own": -1.0, "count": -0.5, "followers": 0.05}) == "network"
-    assert leading({"network": 9.0, "followers": 0.2}) == "followers"
-    assert leading({"network": 9.0, "own": 0.4, "count": 0.2, "follow": 0.3, "followers": 0.2}) == "follow"
-    assert leading({"network": 9.0, "own": 0.4, "count": -0.2, "followers": 0.2}) == "own"
-    assert leading({"network": 9.0, "own": 0.4, "count": 0.3, "followers": 0.5}) == "followers"
+@pytest.mark.parametrize(
+    ("terms", "lead"),
+    [
+        ({"network": 9.0}, "network"),
+        ({"network": 1.0, "own": -1.0, "count": -0.5, "followers": 0.05}, "network"),
+        ({"network": 9.0, "followers": 0.2}, "followers"),
+        ({"network": 9.0, "own": 0.4, "count": 0.2, "follow": 0.3, "followers": 0.2}, "follow"),
+        ({"network": 9.0, "own": 0.4, "count": -0.2, "followers": 0.2}, "own"),
+        ({"network": 9.0, "own": 0.4, "count": 0.3, "followers": 0.5}, "followers"),
+        ({"network": 9.0, "own": 0.2, "count": 0.3, "since": 0.5, "followers": 0.4}, "since"),
+        ({"network": 9.0, "own": 0.2, "count": 0.3}, "count"),
+    ],
+)
+def test_the_largest_term_of_evidence_leads(terms: dict[str, float], lead: str) -> None:
+    assert leading(terms) == lead
 
 
 @pytest.mark.parametrize(
@@ -72,12 +80,15 @@ def test_a_time_has_one_unit(seconds: float, words: str) -> None:
 def test_what_was_seen_is_told_in_items_or_in_time() -> None:
     items = np.array([4, 1, -1, 4, 2, 1, 4, 3])
     days = DAY * np.array([0.0, 0, 1, 14, 14, 14, 28, 28])
-    plain, timed, now = Past(items, None, None), Past(items, days, None), Past(items, days, 40 * DAY)
+    (plain,), (timed,), (now,) = (
+        pasts_of(Histories.of([items], *known), 1.0) for known in ((), ([days],), ([days], [40 * DAY]))
+    )
     assert seen(plain, 4) == "seen 3 times, last seen 2 items ago, about every 3 items"
     assert seen(plain, 1) == "seen 2 times, last seen 3 items ago"
     assert seen(plain, 2) == "seen once, 4 items ago"
     assert seen(plain, 3) == "seen once, the latest item"
-    assert seen(Past(np.array([1, 1, 1, 2]), None, None), 1) == "seen 3 times, last seen 2 items ago, several in a row"
+    (row,) = pasts_of(Histories.of([[1, 1, 1, 2]]), None)
+    assert seen(row, 1) == "seen 3 times, last seen 2 items ago, several in a row"
     assert seen(timed, 4) == "seen 3 times, last with the latest item, about every 14 days"
     assert seen(timed, 1) == "seen 2 times, last 14 days before the latest item"
     assert seen(timed, 3) == "seen once, the latest item"

@@ -37,11 +37,29 @@ class Reason(NamedTuple):
 class Past(NamedTuple):
     """One history as a person knows it."""
 
-    items: Ints
-    """Negative where an item is not known."""
-    seconds: Floats | None
+    length: int
+    places: Mapping[int, list[int]]
+    """Where each item is, ascending."""
+    seconds: Floats | None = None
     """When each interaction happened."""
-    now: float | None
+    now: float | None = None
+
+
+def pasts_of(histories: Histories, per_second: float | None) -> list[Past]:
+    """Each history with its times in seconds; `per_second` is how many units of time a second has, where known."""
+    times, now = histories.times, histories.now
+    seconds = None if times is None or per_second is None else times / per_second
+    moments = None if now is None or per_second is None else (now / per_second).tolist()
+    found = []
+    for row, (begin, end) in enumerate(zip(histories.offsets[:-1], histories.offsets[1:], strict=True)):
+        places: dict[int, list[int]] = {}
+        for place, item in enumerate(histories.items[begin:end].tolist()):
+            places.setdefault(item, []).append(place)
+        if seconds is None:
+            found.append(Past(int(end - begin), places))
+        else:
+            found.append(Past(int(end - begin), places, seconds[begin:end], None if moments is None else moments[row]))
+    return found
 
 
 def leading(terms: Mapping[str, float]) -> str:
@@ -49,10 +67,13 @@ def leading(terms: Mapping[str, float]) -> str:
 
     The bonus that every item of a history has is not specific, so that a habit is named in its place.
     """
-    found = {name: value for name, value in terms.items() if name != NETWORK and value >= LEAST}
-    best = max(found, key=found.__getitem__, default=NETWORK)
-    habits = found.keys() - {OWN, FOLLOWERS}
-    return best if best in (NETWORK, FOLLOWERS) or not habits else max(habits, key=found.__getitem__)
+    lead, habit, most, most_of_habits = NETWORK, OWN, LEAST, LEAST
+    for name, value in terms.items():
+        if name != NETWORK and value >= most:
+            lead, most = name, value
+        if name not in (NETWORK, OWN, FOLLOWERS) and value >= most_of_habits:
+            habit, most_of_habits = name, value
+    return habit if lead == OWN else lead
 
 
 def reasons(why: Explanation, chosen: Chosen, pasts: list[Past], name: Callable[[int], str]) -> list[list[Reason]]:
@@ -61,13 +82,17 @@ def reasons(why: Explanation, chosen: Chosen, pasts: list[Past], name: Callable[
     if why.evidence is None:
         return [[Reason(each, None, "") for each in row] for row in terms]
     leads = [[leading(each) for each in row] for row in terms]
-    words = _follower_words(why, chosen, leads, name) | _alike_words(why, chosen, leads, name)
+    words = _follower_words(why, chosen, leads, name)
     found = []
     for row, items in enumerate(chosen):
-        own = _owned(why.histories[row], pasts[row], items, leads[row], name)
-        said = [words.get((row, place)) or own[place] for place in range(len(items))]
-        argued = [lead if lead in (NETWORK, FOLLOWERS) else "habits" for lead in leads[row]]
-        found.append([Reason(*each) for each in zip(terms[row], argued, said, strict=True)])
+        known, past = why.histories[row], pasts[row]
+        alike = [at for at, item in enumerate(items) if leads[row][at] == NETWORK and item not in past.places]
+        words |= _alike_words(why, row, alike, items, name)
+        each = []
+        for place, (item, lead) in enumerate(zip(items, leads[row], strict=True)):
+            said = words.get((row, place)) or _habit_words(known, past, item, lead, name)
+            each.append(Reason(terms[row][place], lead if lead in (NETWORK, FOLLOWERS) else "habits", said))
+        found.append(each)
     return found
 
 
@@ -82,13 +107,13 @@ def span(seconds: float) -> str:
 
 def seen(past: Past, item: int) -> str:
     """How often an item was seen, when last, and about how often; in time where times are known."""
-    at = np.flatnonzero(past.items == item)
-    count, ago = len(at), int(len(past.items) - at[-1])
+    at = past.places[item]
+    count, ago = len(at), past.length - at[-1]
     many = "once" if count == 1 else f"{count} times"
     last = "last " if count > 1 else ""
     if past.seconds is None:
         when = f"{last and 'last seen '}{ago} items ago"
-        gap = float(at[-1] - at[0]) / max(count - 1, 1)
+        gap = (at[-1] - at[0]) / max(count - 1, 1)
         every = f"about every {round(gap)} items" if gap >= 1.5 else "several in a row"
     else:
         when = last + _when(past, float(past.seconds[at[-1]]))
@@ -110,27 +135,21 @@ def _when(past: Past, last: float) -> str:
 
 def _rows(terms: dict[str, Floats], chosen: Chosen) -> list[list[dict[str, float]]]:
     """The terms of each item, without those that do not apply."""
-    columns = {name: values.tolist() for name, values in terms.items()}
+    values = np.stack(list(terms.values()), axis=-1).tolist()  # (B, n, F)
     return [
-        [
-            {name: values[row][place] for name, values in columns.items() if values[row][place] == values[row][place]}
-            for place in range(len(items))
-        ]
-        for row, items in enumerate(chosen)
+        [{name: value for name, value in zip(terms, each, strict=True) if value == value} for each in row[: len(items)]]
+        for row, items in zip(values, chosen, strict=True)
     ]
 
 
-def _owned(known: Ints, past: Past, items: list[int], leads: list[str], name: Callable[[int], str]) -> list[str]:
-    """The words for items whose habits argue most, and for the others of the history."""
-    said = []
-    for item, lead in zip(items, leads, strict=True):
-        words = ""
-        if lead == "follow":
-            words = _after(known, item, name)
-        elif lead in PERIODS:
-            words = _at_hour(past, item, lead)
-        said.append(words or (seen(past, item) if (past.items == item).any() else "fits the history as a whole"))
-    return said
+def _habit_words(known: Ints, past: Past, item: int, lead: str, name: Callable[[int], str]) -> str:
+    """The words for an item of the history; what follows the latest item and hours are told where they lead."""
+    words = ""
+    if lead == "follow":
+        words = _after(known, item, name)
+    elif lead in PERIODS:
+        words = _at_hour(past, item, lead)
+    return words or seen(past, item)
 
 
 def _after(known: Ints, item: int, name: Callable[[int], str]) -> str:
@@ -145,7 +164,7 @@ def _at_hour(past: Past, item: int, lead: str) -> str:
     period, words = PERIODS[lead]
     if past.seconds is None or past.now is None:
         return ""
-    phase = np.abs(max(past.now, float(past.seconds[-1])) - past.seconds[past.items == item]) % period
+    phase = np.abs(max(past.now, float(past.seconds[-1])) - past.seconds[past.places[item]]) % period
     near, count = int((np.minimum(phase, period - phase) <= HOUR).sum()), len(phase)
     if not near:
         return ""
@@ -158,9 +177,14 @@ Words = dict[tuple[int, int], str]
 
 def _follower_words(why: Explanation, chosen: Chosen, leads: list[list[str]], name: Callable[[int], str]) -> Words:
     """The items that the followers follow."""
-    at = _places(leads, FOLLOWERS)
     assert why.evidence is not None
-    rows, items = (np.array(column, dtype=np.int64) for column in ([r for r, _ in at], [chosen[r][p] for r, p in at]))
+    at = [
+        (row, place)
+        for row, items in enumerate(chosen)
+        for place in range(len(items))
+        if leads[row][place] == FOLLOWERS
+    ]
+    rows, items = np.array([row for row, _ in at]), np.array([chosen[row][place] for row, place in at])
     found = why.evidence.transitions.sources(why.histories, rows, items)
     said = {}
     for place, item, source, times in zip(at, items.tolist(), *(part.tolist() for part in found), strict=True):
@@ -172,36 +196,15 @@ def _follower_words(why: Explanation, chosen: Chosen, leads: list[list[str]], na
     return said
 
 
-def _alike_words(why: Explanation, chosen: Chosen, leads: list[list[str]], name: Callable[[int], str]) -> Words:
-    """The items of the history that are nearest to what the network alone explains."""
+def _alike_words(why: Explanation, row: int, places: list[int], items: list[int], name: Callable[[int], str]) -> Words:
+    """The items of a history that are nearest to new ones which the network alone explains."""
+    if not places:
+        return {}
     assert why.evidence is not None
+    read = np.unique(why.histories[row][-why.evidence.window :])
     said = {}
-    for row, items in enumerate(chosen):
-        read = np.unique(why.histories[row][-why.evidence.window :])
-        own = set(why.histories[row].tolist())
-        places = [place for place, lead in enumerate(leads[row]) if lead == NETWORK and items[place] not in own]
-        if places:
-            near = nearest(why.table, np.array([items[place] for place in places]), read, NAMED)
-            for place, others in zip(places, near, strict=True):
-                if others:
-                    said[row, place] = f"like {' and '.join(f'“{name(other)}”' for other in others)} of your history"
+    near = nearest(why.table, np.array([items[place] for place in places]), read, NAMED)
+    for place, others in zip(places, near, strict=True):
+        like = " and ".join(f"“{name(other)}”" for other in others)
+        said[row, place] = f"like {like} of your history" if like else "fits the history as a whole"
     return said
-
-
-def _places(leads: list[list[str]], lead: str) -> list[tuple[int, int]]:
-    return [(row, place) for row, names in enumerate(leads) for place, each in enumerate(names) if each == lead]
-
-
-def pasts_of(histories: Histories, per_second: float | None) -> list[Past]:
-    """Each history with its times in seconds; `per_second` is how many units of time a second has, where known."""
-    times, now = histories.times, histories.now
-    seconds = None if times is None or per_second is None else times / per_second
-    moments = None if now is None or per_second is None else (now / per_second).tolist()
-    found = []
-    for row, (begin, end) in enumerate(zip(histories.offsets[:-1], histories.offsets[1:], strict=True)):
-        if seconds is None:
-            found.append(Past(histories.items[begin:end], None, None))
-        else:
-            moment = None if moments is None else moments[row]
-            found.append(Past(histories.items[begin:end], seconds[begin:end], moment))
-    return found

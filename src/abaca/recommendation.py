@@ -13,11 +13,11 @@ from abaca.data.moments import Now, Times, now_of, times_of
 from abaca.data.reading.values import UNITS
 from abaca.display import AnswerTable, plain
 from abaca.errors import QueryError
-from abaca.evaluation.ranker import BATCH, ExplainedRanker, padded
+from abaca.evaluation.ranker import BATCH, ExplainedRanker
 from abaca.histories import Floats, Histories, Ints
 from abaca.nn.answers import COPY, RULE, Answer
 from abaca.policy import Chosen, Lists, Policy, Rules, listed
-from abaca.reasons import Reason, pasts_of, reasons
+from abaca.reasons import Past, Reason, pasts_of, reasons
 from abaca.types import PAD, Id
 
 LIST_UNKNOWN = 20
@@ -129,9 +129,10 @@ class Advisor:
                 part = places[start : start + BATCH]
                 rules = Rules.of(policies[part[0]], [lists[place] for place in part])
                 asked = _histories([(items[place], moments[place], queried[place]) for place in part])
-                for place, found in zip(part, self._choose(asked, rules), strict=True):
+                pasts = pasts_of(asked, self._per_second)
+                for place, past, found in zip(part, pasts, self._choose(asked, pasts, rules), strict=True):
                     each = zip(found.chosen, found.reasons, strict=True)
-                    named = tuple(self._recommendation(item, items[place], why) for item, why in each)
+                    named = tuple(self._recommendation(item, past, why) for item, why in each)
                     estimated = found.repeat is not None and self.ranker.estimated
                     answers[place] = Recommendations(named, tuple(unknown[place]), found.repeat, estimated)
         return [answers[place] for place in range(len(histories))]
@@ -161,7 +162,12 @@ class Advisor:
             names.update(found[id(policy)][1])
         return [found[id(policy)][0] for policy in policies]
 
-    def _choose(self, histories: Histories, rules: Rules) -> list["_Found"]:
+    @property
+    def _per_second(self) -> float | None:
+        """How many units of time a second has, where that is known."""
+        return None if self.time_unit is None else UNITS[self.time_unit]
+
+    def _choose(self, histories: Histories, pasts: list[Past], rules: Rules) -> list["_Found"]:
         """What each history is answered with; popular items where none of it is known."""
         known = histories.known(self.catalogue.size)
         asked = np.flatnonzero(known.lengths)
@@ -173,7 +179,7 @@ class Advisor:
             answers = [self.ranker.ask(taken, question) for question in questions]
             mass = answers[0].mass.clamp(0, 1).tolist()
             chosen = [rules.merge([_best(answer, row) for answer in answers]) for row in range(len(asked))]
-            why = self._reasons(taken, histories.take(asked), chosen)
+            why = self._reasons(taken, [pasts[i] for i in asked], chosen)
             for row, i in enumerate(asked.tolist()):
                 found[i] = _Found(chosen[row], _number(mass[row]), why[row])
         for i in np.flatnonzero(known.lengths == 0).tolist():
@@ -181,22 +187,21 @@ class Advisor:
             found[i] = _Found(popular, None, [NO_REASON] * len(popular))
         return [found[i] for i in range(len(known))]
 
-    def _reasons(self, known: Histories, whole: Histories, chosen: list[list[Chosen]]) -> list[list[Reason]]:
-        """Why each item was chosen, from the known items of the histories and from all of them."""
-        items = padded([np.array([each.item for each in row], dtype=np.int64) for row in chosen], self.catalogue.size)
-        logits = np.zeros(items.shape)
+    def _reasons(self, known: Histories, pasts: list[Past], chosen: list[list[Chosen]]) -> list[list[Reason]]:
+        """Why each item was chosen."""
+        listed = [[each.item for each in row] for row in chosen]
+        shape = len(chosen), max(map(len, chosen))
+        items, logits = np.full(shape, self.catalogue.size), np.zeros(shape)
         for row, each in enumerate(chosen):
-            logits[row, : len(each)] = [one.logit for one in each]
-        why = self.ranker.explain(known, items.numpy(), logits)
+            items[row, : len(each)], logits[row, : len(each)] = listed[row], [one.logit for one in each]
+        why = self.ranker.explain(known, items, logits)
         if why is None:
             return [[NO_REASON] * len(row) for row in chosen]
-        per_second = None if self.time_unit is None else UNITS[self.time_unit]
-        listed = [[each.item for each in row] for row in chosen]
-        return reasons(why, listed, pasts_of(whole, per_second), self.catalogue.name)
+        return reasons(why, listed, pasts, self.catalogue.name)
 
-    def _recommendation(self, chosen: Chosen, history: np.ndarray, why: Reason) -> Recommendation:
-        at = np.flatnonzero(history == chosen.item)
-        repeat = bool(len(at))
+    def _recommendation(self, chosen: Chosen, past: Past, why: Reason) -> Recommendation:
+        at = past.places.get(chosen.item, [])
+        repeat = bool(at)
         return Recommendation(
             self.catalogue.ids[chosen.item],
             self.catalogue.name(chosen.item),
@@ -204,7 +209,7 @@ class Advisor:
             repeat,
             chosen.partition,
             len(at),
-            int(len(history) - at[-1]) if repeat else None,
+            past.length - at[-1] if repeat else None,
             chosen.logit if why.terms else None,
             why.terms,
             why.argued_by,

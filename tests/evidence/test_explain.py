@@ -107,10 +107,10 @@ def test_the_source_of_a_follower_is_the_one_with_the_largest_part() -> None:
     counts = np.bincount(np.concatenate(ROWS), minlength=V)
     some = 0
     for (row, item), source, times in zip(pairs, found.items.tolist(), found.times.tolist(), strict=True):
-        parts: dict[int, float] = {}
+        parts: dict[int, float] = {}  # of the item at its best place
         pair = {other: formula.followers(ROWS, [other], V)[item] * np.sqrt(counts[other]) for other in set(ASKED[row])}
         for back, other in enumerate(reversed(ASKED[row][-10:]), start=1):
-            parts[other] = parts.get(other, 0) + pair[other] / (back * np.sqrt(max(counts[other], 1)))
+            parts[other] = max(parts.get(other, 0.0), pair[other] / (back * np.sqrt(max(counts[other], 1))))
         best = max(parts.values())
         assert (source < 0) == (best == 0)
         if best:

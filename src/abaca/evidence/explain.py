@@ -30,21 +30,22 @@ def terms_of(items: Ints, logits: Floats, numbers: Ints, reading: Reading) -> di
     Items of a row differ; slots without an item hold a number that is no item. The network's term is the rest of the
     logit: T z, or A z for an item of the history.
     """
-    claims = reading.claims
-    width = max(items.max(initial=0), claims.items.max(initial=0)) + 1
-    keys = (np.arange(len(items))[:, None] * width + items).ravel()
-    claimed = numbers[claims.rows] * width + claims.items
-    order = np.argsort(keys)
-    place = np.searchsorted(keys[order], claimed).clip(max=len(keys) - 1)
-    entries = np.flatnonzero(keys[order][place] == claimed) if len(keys) else np.zeros(0, np.int64)
-    slots, own = order[place[entries]], claims.own[entries]
-    found = {NETWORK: np.array(logits, dtype=np.float64)}
-    for name, values in reading.terms.items():
-        part = np.zeros(len(keys))
-        part[slots] = values[entries]
-        found[NETWORK] -= part.reshape(items.shape)
-        if name != FOLLOWERS:
-            part[:] = np.nan
-            part[slots[own]] = values[entries[own]]
-        found[name] = part.reshape(items.shape)
-    return found
+    claims, (rows, n) = reading.claims, items.shape
+    names = (NETWORK, *reading.terms)
+    dense = np.zeros((len(names), rows * n))
+    if dense.size:
+        width = max(items.max(), claims.items.max(initial=0)) + 1
+        keys = (np.arange(rows)[:, None] * width + items).ravel()
+        claimed = numbers[claims.rows] * width + claims.items
+        order = keys.argsort()
+        ordered = keys[order]
+        place = np.minimum(ordered.searchsorted(claimed), len(keys) - 1)
+        entries = np.flatnonzero(ordered[place] == claimed)
+        slots = order[place[entries]]
+        dense[1:, slots] = np.array(list(reading.terms.values()))[:, entries]
+        dense[0] = logits.ravel() - dense.sum(0)
+        others = np.ones(rows * n, dtype=bool)
+        others[slots[claims.own[entries]]] = False
+        habits = dense[1 : len(names) - (names[-1] == FOLLOWERS)]
+        habits[:, others] = np.nan
+    return dict(zip(names, dense.reshape(len(names), rows, n), strict=True))

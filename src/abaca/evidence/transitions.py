@@ -73,34 +73,29 @@ class Transitions:
         return _best(Followers(rows, items, strength), most)
 
     def sources(self, histories: Histories, rows: Ints, items: Ints) -> Sources:
-        """For each pair of a history and an item, the source with the largest part of r."""
+        """For each pair of a history and an item, the source with the largest term of r."""
         found = Sources(np.full(len(rows), -1), np.zeros(len(rows)))
         if not len(rows):
             return found
-        catalogue, wanted = len(self.counts), rows * len(self.counts) + items
-        order = np.argsort(wanted)
-        owner, sources, weight = self._latest(histories, np.unique(rows))
+        asked, back = np.unique(rows), np.arange(1, DISTANCE + 1)
+        places = histories.offsets[asked + 1, None] - back  # (R, 10)
+        there = places >= histories.offsets[asked, None]
+        row, distance = there.nonzero()
+        sources = histories.items[places[there]]
         at, width = self._followers_of(sources)
-        keys = np.repeat(owner, width) * catalogue + self.followers[at]
-        place = np.searchsorted(wanted[order], keys).clip(max=len(rows) - 1)
-        hits = np.flatnonzero(wanted[order][place] == keys)
-        part = self.units[at[hits]] * np.repeat(weight, width)[hits]
-        ascending = hits[np.argsort(part, kind="stable")]  # the largest is written last
-        pair = order[place[ascending]]
-        found.items[pair] = np.repeat(sources, width)[ascending]
-        found.times[pair] = self.units[at[ascending]] / UNIT
+        wanted = rows * len(self.counts) + items
+        order = wanted.argsort()
+        ordered = wanted[order]
+        keys = np.repeat(asked[row] * len(self.counts), width) + self.followers[at]
+        pair = np.minimum(ordered.searchsorted(keys), len(rows) - 1)
+        hits = np.flatnonzero(ordered[pair] == keys)
+        from_place = width.cumsum().searchsorted(hits, side="right")
+        source, units = sources[from_place], self.units[at[hits]]
+        term = units / ((distance[from_place] + 1) * np.sqrt(np.maximum(self.counts[source], 1)))
+        ascending = term.argsort(kind="stable")  # the largest is written last
+        to = order[pair[hits]][ascending]
+        found.items[to], found.times[to] = source[ascending], units[ascending] / UNIT
         return found
-
-    def _latest(self, histories: Histories, rows: Ints) -> tuple[Ints, Ints, Floats]:
-        """The distinct sources of some histories: their row, item, and weight Σ 1 / (j · √count)."""
-        back = np.arange(1, DISTANCE + 1)
-        at = histories.offsets[rows + 1, None] - back  # (R, 10)
-        there = at >= histories.offsets[rows, None]
-        owner = np.repeat(rows, there.sum(1))
-        unique, place = np.unique(owner * len(self.counts) + histories.items[at[there]], return_inverse=True)
-        near = np.bincount(place, np.broadcast_to(1 / back, at.shape)[there], minlength=len(unique))
-        owner, sources = np.divmod(unique, len(self.counts))
-        return owner, sources, near / np.sqrt(np.maximum(self.counts[sources], 1))
 
     def _followers_of(self, sources: Ints) -> tuple[Ints, Ints]:
         """Where the followers of some items are, one item after another, and how many each has."""
