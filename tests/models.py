@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
+import numpy as np
 import torch
 
 from abaca.data.catalogue import Catalogue
 from abaca.data.prepare import PrepareOptions
 from abaca.evaluation.ranker import ModelRanker
+from abaca.evidence.evidence import Evidence, Weights
+from abaca.evidence.habits import EDGES, KINDS, Clock
+from abaca.evidence.transitions import Transitions
 from abaca.histories import Histories
 from abaca.nn.answers import Answer, Question
 from abaca.nn.build import make_model
@@ -31,7 +35,7 @@ def untrained(
     dim: int = 8,
     time_unit: str | None = "seconds",
 ) -> Recommender:
-    """A model in a folder, for 30 items `i0` … `i29` unless ids are given."""
+    """A model in a folder, for 30 items `i0` … `i29` unless ids are given; evidence has random numbers."""
     ids = [f"i{i}" for i in range(30)] if ids is None else ids
     options = {"dim": dim, "window": WINDOW} if encoder == "sasrec" else {"dim": dim, "hidden": 8}
     torch.manual_seed(3)
@@ -46,9 +50,28 @@ def untrained(
         "fingerprint": "none",
         "everything": False,
         "time_unit": time_unit,
+        "split": {},
+        "records": [],
+        "best": None,
+        "encoder_options": options,
     }
-    save_model(folder, Saved(model, encoder, output, options, Catalogue(ids, columns=columns), training))
+    catalogue, found = Catalogue(ids, columns=columns), random_evidence(model.output.evidence, len(ids))
+    save_model(folder, Saved(model, encoder, output, options, catalogue, training, evidence=found))
     return Recommender.load(folder)
+
+
+def random_evidence(parts: tuple[str, ...], items: int) -> Evidence | None:
+    """Evidence with random numbers, counted in random rows; times are in hours."""
+    if not parts:
+        return None
+    rng = np.random.default_rng(5)
+    sizes = {kind: sum(len(EDGES[name]) + 1 for name in names) for kind, names in KINDS.items()}
+    weights = {
+        kind: Weights(0.6, 0.5, 0.3, tuple(rng.normal(size=size).tolist()), 0.8, 0.3, 5.0)
+        for kind, size in sizes.items()
+    }
+    rows = Histories.of([rng.integers(0, items, 12) for _ in range(40)])
+    return Evidence(parts, WINDOW, Clock(3600.0, True), Transitions.count(rows, items), weights)
 
 
 class Asked(NamedTuple):

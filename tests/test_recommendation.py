@@ -209,6 +209,7 @@ def test_without_a_known_item_the_popular_ones_are_shown_and_said_so(history: li
     assert answer.repeat_probability is None
     for item in answer:
         assert (item.partition, item.probability, item.repeat) == ("popular", None, False)
+        assert (item.logit, item.terms) == (None, {})
         assert item.reason == "new · popular: no item of the history is known"
     assert ask(history, n=3, exclude=("id 1",)).ids == ["id 0", "id 2", "id 3"]
     assert ask(history, n=3, candidates=("id 9", "id 4")).ids == ["id 4", "id 9"]
@@ -260,7 +261,12 @@ def test_an_answer_is_plain_json() -> None:
     assert document["unknown"] == [7]
     assert document["repeat_probability"] == answer.repeat_probability
     assert [entry["id"] for entry in document["items"]] == answer.ids
-    assert set(document["items"][0]) == {"id", "name", "probability", "repeat", "partition", "times", "ago", "reason"}
+    assert set(document["items"][0]) == {
+        "id", "name", "probability", "repeat", "partition", "times", "ago", "logit", "terms", "argued_by", "reason"
+    }  # fmt: skip
+    for entry, item in zip(document["items"], answer, strict=True):
+        assert entry["terms"] == {"network": item.logit}
+        assert entry["argued_by"] is None
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,23 @@
 """From raw histories to recommendations, with a reason for each item."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from abaca.data.catalogue import Catalogue, check_id
 from abaca.data.moments import Now, Times, now_of, times_of
+from abaca.data.reading.values import UNITS
 from abaca.display import AnswerTable, plain
 from abaca.errors import QueryError
-from abaca.evaluation.ranker import BATCH, Ranker
+from abaca.evaluation.ranker import BATCH, ExplainedRanker
 from abaca.histories import Floats, Histories, Ints
 from abaca.nn.answers import COPY, RULE, Answer
 from abaca.policy import Chosen, Lists, Policy, Rules, listed
+from abaca.reasons import Past, Reason, pasts_of, reasons
 from abaca.types import PAD, Id
 
 LIST_UNKNOWN = 20
@@ -40,9 +42,21 @@ class Recommendation:
     ago: int | None = None
     """How many items ago it was last there: 1 for the latest."""
 
-    @property
-    def reason(self) -> str:
-        """The reason in words."""
+    logit: float | None = None
+    """Its score; None for what has no probability."""
+    terms: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """The parts of the logit, which add up to it: network and, with evidence, own, each habit, followers."""
+    argued_by: str | None = None
+    """What argues most for it: habits, followers or network; None for a model without evidence."""
+    reason: str = ""
+    """The reason in words; by default of the fields above."""
+
+    def __post_init__(self) -> None:
+        if not self.reason:
+            object.__setattr__(self, "reason", self._usual_reason())
+
+    def _usual_reason(self) -> str:
+        """The reason of a model without evidence: the part that scored the item."""
         if self.partition == "popular":
             return "new · popular: no item of the history is known"
         if not self.repeat:
@@ -78,15 +92,14 @@ class Recommendations(AnswerTable):
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a program."""
-        items = [{**vars(item), "reason": item.reason} for item in self.items]
-        document: dict[str, Any] = plain({**vars(self), "items": items})
+        document: dict[str, Any] = plain({**vars(self), "items": [vars(item) for item in self.items]})
         return document
 
 
 class Advisor:
     """Answers raw histories with a ranker and its catalogue."""
 
-    def __init__(self, ranker: Ranker, catalogue: Catalogue, time_unit: str | None = None) -> None:
+    def __init__(self, ranker: ExplainedRanker, catalogue: Catalogue, time_unit: str | None = None) -> None:
         self.ranker = ranker
         self.catalogue = catalogue
         self.time_unit = time_unit
@@ -116,10 +129,12 @@ class Advisor:
                 part = places[start : start + BATCH]
                 rules = Rules.of(policies[part[0]], [lists[place] for place in part])
                 asked = _histories([(items[place], moments[place], queried[place]) for place in part])
-                for place, (chosen, repeat) in zip(part, self._choose(asked, rules), strict=True):
-                    named = tuple(self._recommendation(item, items[place]) for item in chosen)
-                    estimated = repeat is not None and self.ranker.estimated
-                    answers[place] = Recommendations(named, tuple(unknown[place]), repeat, estimated)
+                pasts = pasts_of(asked, self._per_second)
+                for place, past, found in zip(part, pasts, self._choose(asked, pasts, rules), strict=True):
+                    each = zip(found.chosen, found.reasons, strict=True)
+                    named = tuple(self._recommendation(item, past, why) for item, why in each)
+                    estimated = found.repeat is not None and self.ranker.estimated
+                    answers[place] = Recommendations(named, tuple(unknown[place]), found.repeat, estimated)
         return [answers[place] for place in range(len(histories))]
 
     def _items(self, ids: Sequence[Id], unknown: dict[Id, None]) -> np.ndarray:
@@ -147,27 +162,71 @@ class Advisor:
             names.update(found[id(policy)][1])
         return [found[id(policy)][0] for policy in policies]
 
-    def _choose(self, histories: Histories, rules: Rules) -> list[tuple[list[Chosen], float | None]]:
-        """The chosen items of each history and its probability of a repeat; popular items where none is known."""
+    @property
+    def _per_second(self) -> float | None:
+        """How many units of time a second has, where that is known."""
+        return None if self.time_unit is None else UNITS[self.time_unit]
+
+    def _choose(self, histories: Histories, pasts: list[Past], rules: Rules) -> list["_Found"]:
+        """What each history is answered with; popular items where none of it is known."""
         known = histories.known(self.catalogue.size)
         asked = np.flatnonzero(known.lengths)
-        found: dict[int, tuple[list[Chosen], float | None]] = {}
+        found: dict[int, _Found] = {}
         if len(asked):
             owned = [np.unique(known[i]) for i in asked.tolist()]
             questions = rules.take(asked).questions(owned, self.catalogue.size)
-            answers = [self.ranker.ask(known.take(asked), question) for question in questions]
+            taken = known.take(asked)
+            answers = [self.ranker.ask(taken, question) for question in questions]
             mass = answers[0].mass.clamp(0, 1).tolist()
+            chosen = [rules.merge([_best(answer, row) for answer in answers]) for row in range(len(asked))]
+            why = self._reasons(taken, [pasts[i] for i in asked], chosen)
             for row, i in enumerate(asked.tolist()):
-                found[i] = rules.merge([_best(answer, row) for answer in answers]), _number(mass[row])
-        popular = self.catalogue.size
-        return [found[i] if i in found else (rules.popular(i, popular), None) for i in range(len(known))]
+                found[i] = _Found(chosen[row], _number(mass[row]), why[row])
+        for i in np.flatnonzero(known.lengths == 0).tolist():
+            popular = rules.popular(i, self.catalogue.size)
+            found[i] = _Found(popular, None, [NO_REASON] * len(popular))
+        return [found[i] for i in range(len(known))]
 
-    def _recommendation(self, chosen: Chosen, history: np.ndarray) -> Recommendation:
-        at = np.flatnonzero(history == chosen.item)
-        ago = int(len(history) - at[-1]) if len(at) else None
-        id, name = self.catalogue.ids[chosen.item], self.catalogue.name(chosen.item)
-        return Recommendation(id, name, chosen.probability, bool(len(at)), chosen.partition, len(at), ago)
+    def _reasons(self, known: Histories, pasts: list[Past], chosen: list[list[Chosen]]) -> list[list[Reason]]:
+        """Why each item was chosen."""
+        listed = [[each.item for each in row] for row in chosen]
+        shape = len(chosen), max(map(len, chosen))
+        items, logits = np.full(shape, self.catalogue.size), np.zeros(shape)
+        for row, each in enumerate(chosen):
+            items[row, : len(each)], logits[row, : len(each)] = listed[row], [one.logit for one in each]
+        why = self.ranker.explain(known, items, logits)
+        if why is None:
+            return [[NO_REASON] * len(row) for row in chosen]
+        return reasons(why, listed, pasts, self.catalogue.name)
 
+    def _recommendation(self, chosen: Chosen, past: Past, why: Reason) -> Recommendation:
+        at = past.places.get(chosen.item, [])
+        repeat = bool(at)
+        return Recommendation(
+            self.catalogue.ids[chosen.item],
+            self.catalogue.name(chosen.item),
+            chosen.probability,
+            repeat,
+            chosen.partition,
+            len(at),
+            past.length - at[-1] if repeat else None,
+            chosen.logit if why.terms else None,
+            why.terms,
+            why.argued_by,
+            f"{'repeat' if repeat else 'new'} · {why.argued_by}: {why.words}" if why.argued_by else "",
+        )
+
+
+class _Found(NamedTuple):
+    """The answer to one history, in items."""
+
+    chosen: list[Chosen]
+    repeat: float | None
+    reasons: list[Reason]
+
+
+NO_REASON = Reason({}, None, "")
+"""Of popular items and of baselines."""
 
 PARTITIONS = {COPY: "copy", RULE: "rule", 0: "explore"}
 

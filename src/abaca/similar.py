@@ -7,7 +7,11 @@ from torch import Tensor
 
 from abaca.data.catalogue import Catalogue, check_id
 from abaca.errors import QueryError
+from abaca.histories import Ints
 from abaca.types import Id, whole_number
+
+ALIKE = 0.2
+"""Items with a lower cosine are not called alike in a reason."""
 
 
 class SimilarItem(NamedTuple):
@@ -33,3 +37,13 @@ def similar_items(table: Tensor, catalogue: Catalogue, id: Id, n: int) -> list[S
         SimilarItem(catalogue.ids[found], catalogue.name(found), similarity)
         for similarity, found in zip(best.values.tolist(), best.indices.tolist(), strict=True)
     ]
+
+
+@torch.no_grad()
+def nearest(table: Tensor, items: Ints, others: Ints, n: int) -> list[list[int]]:
+    """For each item, at most n of the others by their cosine, nearest first; none whose cosine is below `ALIKE`."""
+    rows, columns = (table[torch.from_numpy(chosen).to(table.device)] for chosen in (items, others))
+    cosine = torch.cosine_similarity(rows[:, None], columns, dim=-1)  # (I, O)
+    best = cosine.topk(min(n, len(others)), dim=1)
+    found = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return [[int(others[at]) for at, near in zip(*row, strict=True) if near >= ALIKE] for row in found]

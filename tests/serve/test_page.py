@@ -1,5 +1,6 @@
 """The page in a real browser: a history is built, answered, shared, compared, refused."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 import abaca
 from abaca.data.synthetic import synthetic_log
 from abaca.recommender import Recommender
+from models import untrained
 
 from .samples import SMALL, Live, Shop, title
 
@@ -98,7 +100,7 @@ def test_a_history_is_built_with_the_keyboard_and_answered_by_both_models(page: 
     assert first.repeat_probability is not None
     expect(page.locator(".share b").first).to_have_text(f"{first.repeat_probability * 100:.1f} %")
     classes = [page.locator(".model").first.locator("li").nth(place).get_attribute("class") for place in range(10)]
-    assert classes == ["repeat" if item.repeat else item.partition for item in first]
+    assert classes == ["repeat" if item.repeat else "new" for item in first]
     page.press("#search", "Backspace")
     expect(page.locator("#history li")).to_have_count(2)
 
@@ -289,6 +291,40 @@ def test_a_server_that_is_gone_is_reported(page: Page, live: Live) -> None:
     page.get_by_text("Only new").click()
     expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
     expect(page.get_by_role("button", name="Try again")).to_be_visible()
+
+
+def test_the_terms_of_a_score_are_shown_and_add_up(browser: Browser, tmp_path: Path) -> None:
+    model = untrained(tmp_path / "model", "softmax+CP+habits+followers")
+    history = ["i3", "i7", "i3", "i9", "i7", "i3"]
+    found = model.recommend(history, 30)
+    live = Live(tmp_path / "model").ready()
+    try:
+        page = browser.new_page()
+        page.goto(f"{live.url}#n=30&history={json.dumps(history)}")
+        expect(page.locator(".terms")).to_have_count(30)
+        expect(page.locator("#parts")).to_be_visible()
+        words = [
+            f"{'repeat' if item.repeat else 'new'}, {item.reason.split(' · ')[1].replace(': ', ' · ')}"
+            for item in found
+        ]
+        assert page.locator(".why").all_inner_texts() == words
+        repeat = next(place for place, item in enumerate(found) if item.repeat)
+        row = page.locator(".model li").nth(repeat)
+        expect(row.locator("table")).to_be_hidden()
+        expect(row.locator("summary")).to_contain_text(f"Score {found.items[repeat].logit:+.2f}".replace("-", "−"))
+        row.locator("summary").click()
+        shown = [float(text.replace("−", "-")) for text in row.locator("td:last-child").all_inner_texts()]
+        assert shown[:-1] == [round(value, 2) for value in found.items[repeat].terms.values()]
+        assert sum(shown[:-1]) == pytest.approx(shown[-1], abs=0.05)
+        bars = row.locator("td b").evaluate_all("bars => bars.map((bar) => bar.getBoundingClientRect().toJSON())")
+        zero = max(bar["right"] for bar, value in zip(bars, shown, strict=False) if value < 0)
+        for bar, value in zip(bars, shown, strict=False):  # negative bars end where positive ones begin
+            assert (bar["right"] if value < 0 else bar["left"]) == pytest.approx(zero, abs=1)
+        page.get_by_text("JSON", exact=True).click()
+        answer = json.loads(page.locator("pre").inner_text())
+        assert [item["terms"] for item in answer["items"]] == [pytest.approx(item.terms, abs=1e-4) for item in found]
+    finally:
+        live.end()
 
 
 def test_ids_of_64_bits_come_back_as_they_were(browser: Browser, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from abaca.recommendation import Recommendations
     from abaca.study.cases import Case, Pick
 
-COLOURS = {"copy": "magenta", "rerank": "cyan", "explore": "green", "popular": "yellow", "rule": "blue"}
+COLOURS = {"repeat": "magenta", "new": "green", "popular": "yellow"}
 
 
 def console() -> Console:
@@ -119,8 +119,9 @@ def recommendations(answer: "Recommendations", title: str) -> Table:
     shown.add_column("reason")
     for place, item in enumerate(answer.items, 1):
         probability = "" if item.probability is None else f"{item.probability:.2%}"
-        colour = COLOURS[item.partition]
-        shown.add_row(str(place), escape(str(item.id)), escape(item.name), probability, f"[{colour}]{item.reason}[/]")
+        colour = COLOURS["popular" if item.partition == "popular" else "repeat" if item.repeat else "new"]
+        reason = f"[{colour}]{escape(item.reason)}[/]"
+        shown.add_row(str(place), escape(str(item.id)), escape(item.name), probability, reason)
     return shown
 
 

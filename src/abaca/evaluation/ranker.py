@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from abaca.data.batches import last_windows
-from abaca.evidence.evidence import Evidence
-from abaca.histories import Histories, Ints, Windows
+from abaca.evidence.evidence import Evidence, Reading
+from abaca.evidence.explain import NETWORK, Explanation, terms_of
+from abaca.histories import Floats, Histories, Ints, Windows
 from abaca.nn.answers import Answer, Question, answer
 from abaca.nn.logits import Scores
 from abaca.nn.model import Model
@@ -43,6 +44,14 @@ class Ranker(Protocol):
         ...
 
 
+class ExplainedRanker(Ranker, Protocol):
+    """A ranker that can say why."""
+
+    def explain(self, histories: Histories, items: Ints, logits: Floats) -> Explanation | None:
+        """The terms of items (B, n) that `ask` found, and their logits; None where there are none."""
+        ...
+
+
 Search = Callable[[Scores, Question], Answer]
 """What finds the best items: `answer`, which scores all of them, or a search index."""
 
@@ -63,6 +72,7 @@ class ModelRanker:
     ) -> None:
         self.model, self.window, self.name, self.search = model, window, name, search
         self.evidence = evidence
+        self._latest: tuple[Histories, Ints, Reading] | None = None
 
     @property
     def catalogue(self) -> int:
@@ -80,7 +90,7 @@ class ModelRanker:
             rows = torch.from_numpy(numbers)
             part = question.take(rows)
             if self.evidence is not None:
-                scores = self.evidence.apply(scores, histories.take(numbers))
+                scores = self.evidence.adjusted(scores, self._read(self.evidence, histories, numbers))
             found = Answer(*(column.cpu() for column in self.search(scores, part.to(self.model.device))))
             for column, made in zip(whole, found, strict=True):
                 best = slice(min(column.shape[-1], made.shape[-1]))  # an index may find fewer or more than n
@@ -89,6 +99,25 @@ class ModelRanker:
                 excluded = (torch.from_numpy(windows.items) == part.targets[:, None]).any(dim=1)
                 whole.rank[rows[excluded]] = self.catalogue + 1
         return whole
+
+    def explain(self, histories: Histories, items: Ints, logits: Floats) -> Explanation:
+        """The terms of items (B, n) that `ask` found, and their logits; slots without an item hold V."""
+        if self.evidence is None:
+            return Explanation({NETWORK: logits}, histories, self.model.table.detach(), None)
+        latest, numbers = self._latest, np.arange(len(histories))
+        if latest is not None and latest[0] is histories and len(latest[1]) == len(histories):
+            _, numbers, reading = latest
+        else:
+            reading = self.evidence.read(histories)
+        terms = terms_of(items, logits, numbers, reading)
+        return Explanation(terms, histories, self.model.table.detach(), self.evidence)
+
+    def _read(self, evidence: Evidence, histories: Histories, numbers: Ints) -> Reading:
+        """The evidence of some of the histories; the latest is kept, since it is often asked for again."""
+        latest = self._latest
+        if latest is None or latest[0] is not histories or not np.array_equal(latest[1], numbers):
+            latest = self._latest = histories, numbers, evidence.read(histories.take(numbers))
+        return latest[2]
 
     def scored(self, histories: Histories) -> Iterator[tuple[Ints, Scores]]:
         """The network's own scores: the numbers of some histories, and a row of scores each."""

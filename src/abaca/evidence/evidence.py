@@ -64,6 +64,14 @@ class Claims(NamedTuple):
     strength: Floats  # (P,) r; 0 for none
 
 
+class Reading(NamedTuple):
+    """What evidence says of some histories."""
+
+    weights: Weights
+    claims: Claims
+    terms: dict[str, Floats]  # (P,) what each part adds to the logit of each claim
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """The counts and the fitted numbers."""
@@ -105,12 +113,21 @@ class Evidence:
             np.concatenate([strength, followers.strength[new]])[order],
         )
 
-    def apply(self, scores: Scores, histories: Histories) -> Scores:
-        """Scores with the evidence of the histories, a row each."""
+    def read(self, histories: Histories) -> Reading:
+        """The claims of the histories and their terms."""
         kind = self.kind(histories)
         weights, claims = self.weights[kind], self.claims(histories, kind)
+        return Reading(weights, claims, self.terms(claims, weights, kind))
+
+    def apply(self, scores: Scores, histories: Histories) -> Scores:
+        """Scores with the evidence of the histories, a row each."""
+        return self.adjusted(scores, self.read(histories))
+
+    def adjusted(self, scores: Scores, reading: Reading) -> Scores:
+        """Scores with the evidence that was read, a row for each history."""
+        weights, claims, terms = reading
         factor = np.where(claims.own, weights.own_scale / weights.scale, 1.0)
-        bonus = sum(self.terms(claims, weights, kind).values(), np.zeros(len(claims.rows)))
+        bonus = sum(terms.values(), np.zeros(len(claims.rows)))
         return _adjusted(scores, weights.scale, claims, factor, bonus)
 
     def terms(self, claims: Claims, weights: Weights, kind: str) -> dict[str, Floats]:

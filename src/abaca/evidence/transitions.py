@@ -32,6 +32,13 @@ class Followers(NamedTuple):
     strength: Floats  # (P,) r
 
 
+class Sources(NamedTuple):
+    """The item of a history that argues most for another."""
+
+    items: Ints  # (P,) negative for none
+    times: Floats  # (P,) S: how often the other came soon after it
+
+
 @dataclass(frozen=True, eq=False)
 class Transitions:
     """The strongest followers of every item, in one array after another."""
@@ -56,8 +63,7 @@ class Transitions:
         for distance in range(1, DISTANCE + 1):
             rows = np.flatnonzero(lengths >= distance)
             sources = histories.items[histories.offsets[rows + 1] - distance]
-            width = self.starts[sources + 1] - self.starts[sources]
-            at = np.arange(width.sum()) + np.repeat(self.starts[sources] - (np.cumsum(width) - width), width)
+            at, width = self._followers_of(sources)
             keys.append(np.repeat(rows, width) * catalogue + self.followers[at])
             scale = UNIT * distance * np.sqrt(np.maximum(self.counts[sources], 1))
             parts.append(self.units[at] / np.repeat(scale, width))
@@ -65,6 +71,36 @@ class Transitions:
         strength = np.bincount(place, np.concatenate(parts), minlength=len(unique)).astype(np.float64)
         rows, items = np.divmod(unique, catalogue)
         return _best(Followers(rows, items, strength), most)
+
+    def sources(self, histories: Histories, rows: Ints, items: Ints) -> Sources:
+        """For each pair of a history and an item, the source with the largest term of r."""
+        found = Sources(np.full(len(rows), -1), np.zeros(len(rows)))
+        if not len(rows):
+            return found
+        asked, back = np.unique(rows), np.arange(1, DISTANCE + 1)
+        places = histories.offsets[asked + 1, None] - back  # (R, 10)
+        there = places >= histories.offsets[asked, None]
+        row, distance = there.nonzero()
+        sources = histories.items[places[there]]
+        at, width = self._followers_of(sources)
+        wanted = rows * len(self.counts) + items
+        order = wanted.argsort()
+        ordered = wanted[order]
+        keys = np.repeat(asked[row] * len(self.counts), width) + self.followers[at]
+        pair = np.minimum(ordered.searchsorted(keys), len(rows) - 1)
+        hits = np.flatnonzero(ordered[pair] == keys)
+        from_place = width.cumsum().searchsorted(hits, side="right")
+        source, units = sources[from_place], self.units[at[hits]]
+        term = units / ((distance[from_place] + 1) * np.sqrt(np.maximum(self.counts[source], 1)))
+        ascending = term.argsort(kind="stable")  # the largest is written last
+        to = order[pair[hits]][ascending]
+        found.items[to], found.times[to] = source[ascending], units[ascending] / UNIT
+        return found
+
+    def _followers_of(self, sources: Ints) -> tuple[Ints, Ints]:
+        """Where the followers of some items are, one item after another, and how many each has."""
+        width = self.starts[sources + 1] - self.starts[sources]
+        return np.arange(width.sum()) + np.repeat(self.starts[sources] - (np.cumsum(width) - width), width), width
 
 
 def _best(found: Followers, most: int) -> Followers:

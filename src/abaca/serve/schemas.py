@@ -29,6 +29,15 @@ class Recommended(Item):
     repeat: Annotated[bool, Field(description="Whether it is in the history.")]
     times: Annotated[int, Field(description="How often it is in the history.")]
     ago: Annotated[int | None, Field(description="How many items ago it was last seen: 1 for the latest.")]
+    logit: Annotated[float | None, Field(description="Its score; null for a popular item.")]
+    terms: Annotated[
+        dict[str, float],
+        Field(description="Each part's share of the logit: network, own, each habit, followers. They add up to it."),
+    ]
+    argued_by: Annotated[
+        Literal["habits", "followers", "network"] | None,
+        Field(description="What argues most for it; null for a model without evidence."),
+    ]
 
 
 class Answer(BaseModel):

@@ -19,7 +19,7 @@ from abaca.recommendation import Recommendations
 from abaca.recommender import Recommender, load
 from abaca.serve.batching import Batcher
 from abaca.serve.item_search import ItemSearch
-from abaca.training.checkpoint import MODEL
+from abaca.training.checkpoint import COUNTS, MODEL
 from abaca.types import Id
 
 logger = logging.getLogger(__name__)
@@ -207,7 +207,7 @@ def _loaded(name: str, folder: Path, version: str, recommender: Recommender) -> 
         "output": saved.output,
         "window": recommender.training.window,
         "items": saved.catalogue.size,
-        "parameters": sum(tensor.numel() for tensor in saved.tensors().values()),
+        "parameters": sum(tensor.numel() for name, tensor in saved.tensors().items() if not name.startswith(COUNTS)),
         "time_unit": recommender.time_unit,
         "trained": {
             "saved": written.isoformat(timespec="seconds"),
@@ -216,7 +216,7 @@ def _loaded(name: str, folder: Path, version: str, recommender: Recommender) -> 
             "split": training["split"],
             "epochs": len(training["records"]),
             "targets": training["records"][-1]["targets"] if training["records"] else None,
-            "validation": {"metric": recommender.training.metric, "best": training["best"]},
+            "validation": {"metric": recommender.training.metric, "best": saved.figure},
             "options": {**training["encoder_options"], **training["options"]},
         },
     }

@@ -92,6 +92,10 @@ class Baseline(ABC):
             whole.items[rows], whole.logits[rows] = torch.from_numpy(best), torch.from_numpy(scores).float()
         return whole._replace(partitions=torch.full_like(whole.partitions, RULE))
 
+    def explain(self, histories: Histories, items: Ints, logits: Floats) -> None:
+        """Nothing: what a baseline scores are no logits."""
+        return
+
     def _places(self, shortlist: Shortlist, question: Question, histories: Histories) -> tuple[Ints, Ints]:
         """The fields `rank` and `ahead` of the answer; an excluded target is missed, as if there were none."""
         asked, given = question.targets.numpy(), question.mass_of.numpy()

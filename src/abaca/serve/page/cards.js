@@ -1,19 +1,29 @@
 // The card of a model: its numbers, the share of repeats, and its recommendations.
 
 import { make, write } from "./server.js";
+import { largest, terms } from "./terms.js";
 
-const NEW = { rerank: "reranked", explore: "explored", popular: "popular" };
+const SCORED = { copy: "copied", rerank: "reranked", explore: "explored" };
 
 /** `view` has the largest probability, whether there is a history, the open cards, and `add` for a chosen item. */
 export function card(model, answer, view) {
-  const rows = answer.items.map((item, place) => row(item, place, answer.estimated, view));
+  const seen = { ...view, estimated: answer.estimated, scale: largest(answer.items) };
+  const rows = answer.items.map((item, place) => row(item, place, seen));
   const element = make("article", { class: "card model", "aria-label": `Model ${model.name}` });
   element.dataset.model = model.name;
   element.append(make("h2", {}, model.name), about(model, view.open));
   if (answer.repeat_probability !== null) element.append(share(answer.repeat_probability, answer.estimated));
   for (const text of notes(answer, model, view.chosen)) element.append(make("p", { class: "note" }, text));
-  element.append(make("ol", { "aria-label": "Best first" }, ...rows));
+  element.append(make("ol", { "aria-label": "Best first" }, ...rows), json(answer));
   return element;
+}
+
+/** The answer as a program gets it, one click away. */
+function json(answer) {
+  const text = make("pre", { tabindex: 0, "aria-label": "The answer as JSON" });
+  const details = make("details", { class: "json" }, make("summary", {}, "JSON"), text);
+  details.addEventListener("toggle", () => { text.textContent = details.open ? write(answer, 1) : ""; });
+  return details;
 }
 
 /** The model's own numbers, one click away. */
@@ -61,25 +71,35 @@ function notes(answer, model, chosen) {
   return said;
 }
 
-function row(item, place, estimated, { longest, add }) {
+function row(item, place, { longest, add, estimated, scale }) {
   const fill = make("i");
   fill.style.width = `${((item.probability ?? 0) / longest) * 100}%`;
-  const word = item.repeat ? `repeat${item.partition === "copy" ? ", copied" : ""}` : NEW[item.partition];
   const button = make(
     "button", { type: "button", title: "Add to the history" },
     make("span", { class: "place" }, `${place + 1}`),
     make("span", { class: "name" }, item.title, item.repeat ? "\u00a0↻" : ""),
     make("span", { class: "chance" }, item.probability === null ? "" : percent(item.probability, estimated)),
     make("span", { class: "bar", "aria-hidden": "true" }, fill),
-    make("span", { class: "why" }, make("b", {}, word), item.repeat ? ` · ${item.reason.split(": ").at(-1)}` : ""),
+    make("span", { class: "why" }, ...why(item)),
   );
   button.addEventListener("click", () => add({ id: item.id, title: item.title }));
-  const element = make("li", { class: item.repeat ? "repeat" : item.partition }, button);
+  const kind = item.partition === "popular" ? "popular" : item.repeat ? "repeat" : "new";
+  const element = make("li", { class: kind }, button);
+  if (item.argued_by) element.append(terms(item, scale));
   element.dataset.id = write(item.id);
   for (const [event, on] of [["pointerenter", true], ["focusin", true], ["pointerleave", false], ["focusout", false]]) {
     element.addEventListener(event, () => mark(element, on));
   }
   return element;
+}
+
+/** Repeat or new, what argues for it or scored it, and the reason in words. */
+function why(item) {
+  const kind = item.repeat ? "repeat" : "new";
+  const by = item.argued_by ?? (item.repeat && item.partition === "explore" ? null : SCORED[item.partition]);
+  const word = item.partition === "popular" ? "popular" : [kind, by].filter(Boolean).join(", ");
+  const words = item.reason.includes(": ") && item.partition !== "popular" ? item.reason.replace(/^.*?: /, "") : "";
+  return [make("b", {}, word), words && ` · ${words}`];
 }
 
 /** Show where the other model has the same item. */

@@ -223,6 +223,7 @@ function draw(models, answers) {
   byId("models").replaceChildren(...answers.map((answer, which) => card(models[which], answer, view)));
   byId("models").setAttribute("aria-busy", "false");
   drawBoth(answers);
+  byId("parts").hidden = !answers.some((answer) => answer.items.some((item) => item.argued_by));
   if (focus) document.querySelectorAll(".model")[focus[0]]?.querySelectorAll("li button")[focus[1]]?.focus();
   slide(before);
   byId("status").textContent = answers

@@ -22,8 +22,8 @@ export const read = (text) =>
   JSON.parse(text, (name, value, { source } = {}) =>
     typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(source) ? BigInt(source) : value,
   );
-export const write = (value) =>
-  JSON.stringify(value, (name, part) => (typeof part === "bigint" ? JSON.rawJSON(String(part)) : part));
+export const write = (value, indent) =>
+  JSON.stringify(value, (name, part) => (typeof part === "bigint" ? JSON.rawJSON(String(part)) : part), indent);
 
 /** The answer to a request; a refusal carries its hint. */
 export async function ask(path, body, signal) {
