@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from abaca.errors import SpecError
+from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT
 from abaca.study.plan import RowKey, Study, read_study
 
 ROOT = Path(__file__).parents[2]
@@ -115,7 +116,11 @@ def test_a_mistake_is_refused_with_its_cure(tmp_path: Path, old: str, new: str, 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("studies/*/study.toml")), ids=lambda path: path.parent.name)
 def test_the_studies_that_come_along_are_good(path: Path) -> None:
     found = read_study(path)
-    assert len({row[1:] for row in found.rows()}) == 19
+    rows = {row[1:] for row in found.rows()}
+    if path.parent.name == "twelve":
+        assert rows == {(DEFAULT_ENCODER, DEFAULT_OUTPUT)}
+    else:
+        assert len(rows) == 19
     for row in found.rows():
         assert found.configurations(row)
 

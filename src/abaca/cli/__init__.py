@@ -32,7 +32,7 @@ COMMANDS = {
     "similar": "Show the items that are most similar to an item, by the cosine of their vectors.",
     "serve": "Serve a model over HTTP, with a page at / that shows what it recommends and why.",
     "index": "Build a search index, so that a recommendation does not score every item of a large catalogue.",
-    "export": "Write encoder, output layer and top-n as one ONNX file, and the ids beside it as JSON.",
+    "export": "Write encoder, output layer, evidence and top-n as one ONNX file, and the ids beside it as JSON.",
     "tune": "Search learning rate, dropout, batch and size for the best validation NDCG@10, with Optuna.",
     "compare": "Train and test every row of a study, and write its tables, figures and page.",
     "bench": "Measure the speed of this machine: CPU time, wall time and peak memory.",
