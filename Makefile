@@ -29,8 +29,8 @@ demo: $(SETUP)  ## train on grocery data, evaluate, and write a report
 	$(VENV)/bin/abaca demo
 
 serve: $(SETUP)  ## a web page on the models that `make demo` trained
-	@test -d demo/cpr || { echo "there is no demo/cpr yet: make demo"; exit 2; }
-	$(VENV)/bin/abaca serve demo/cpr demo/softmax --examples demo/sequences
+	@test -d demo/default || { echo "there is no demo/default yet: make demo"; exit 2; }
+	$(VENV)/bin/abaca serve demo/default demo/softmax --examples demo/sequences
 
 test: $(DEV)  ## the tests, but for the slow ones
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(THREADS) -m "not slow"

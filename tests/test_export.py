@@ -87,6 +87,7 @@ def test_the_json_beside_it_says_how_to_use_it(case: Case) -> None:
     assert [entry.name for entry in case.session.get_inputs()] == list(INPUTS) == list(case.facts["inputs"])
     assert [entry.name for entry in case.session.get_outputs()] == list(OUTPUTS) == list(case.facts["outputs"])
     assert (case.facts["window"], case.facts["n"], case.facts["output"]) == (WINDOW, 7, case.recommender.output)
+    assert case.facts["longest"] == WINDOW
     assert case.facts["columns"]["title"][3] == "Item i3"
     assert {path.name for path in case.folder.iterdir()} == {"shop.onnx", "shop.json"}
 

@@ -17,7 +17,7 @@ ROWS: list[set[str]] = [
     {"nn"},
     {"evidence"},
     {"evaluation"},
-    {"options", "plugins", "policy", "training", "reasons", "recommendation", "similar", "search"},
+    {"auto", "options", "plugins", "policy", "training", "reasons", "recommendation", "similar", "search"},
     {"recommender", "batch", "export"},
     {"study", "serve", "bench"},
     {"cli"},

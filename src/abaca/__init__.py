@@ -1,7 +1,7 @@
 """Abaca: next-item recommendation that learns when to repeat and when to explore.
 
 log = abaca.read_log("purchases.parquet", user="customer", item="sku", time="ts")
-rec = abaca.Recommender(encoder="sasrec", output="softmax+CPR:100+Mi").fit(log)
+rec = abaca.Recommender().fit(log)
 rec.recommend(["milk", "bread", "milk"], n=10)
 """
 

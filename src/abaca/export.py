@@ -1,25 +1,26 @@
-"""Export to ONNX: encoder, output layer and top-n as one graph that runs without torch and without abaca.
+"""Export to ONNX: encoder, output layer, evidence and top-n as one graph that runs without torch and without abaca.
 
-Beside `model.onnx` is `model.json`: the ids by item index, the window, and what the inputs and outputs are.
+Beside `model.onnx` is `model.json`: the ids by item index, the window, how many items of a history the graph reads, the
+unit of times, and what the inputs and outputs are.
 """
 
 import copy
+import itertools
 import json
 import logging
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from abaca.durable import put_in_place, write_text
 from abaca.errors import ModelError, SpecError
+from abaca.evidence.graph import EvidenceGraph, latest
 from abaca.histories import Windows
 from abaca.nn.answers import Question, answer_tile
 from abaca.nn.logits import Logits
-from abaca.nn.model import Model
 from abaca.nn.outputs.encoded import EncodedOnce
 from abaca.nn.outputs.history import Slots
 from abaca.training.checkpoint import Saved
@@ -32,6 +33,9 @@ INPUTS = {
     "histories": "int64 (B, L): item indices, oldest first, the last `window` at most, −1 after the end; at least one",
     "exclude": "int64 (B, X): item indices that may not be recommended, −1 for none; X is 1 at least",
 }
+WHOLE = "int64 (B, L): item indices of whole histories, oldest first, −1 after the end; at least one"
+TIMES = "float64 (B, L): when each interaction happened, in the unit of the log; NaN for a history without times"
+NOW = "float64 (B,): the moment of the query, in the unit of the log; NaN where it is not known"
 OUTPUTS = {
     "items": "int64 (B, n): item indices, best first",
     "probabilities": "float32 (B, n): of being the next item, over the whole catalogue; 0 where nothing is left",
@@ -41,27 +45,48 @@ OUTPUTS = {
 
 
 class Graph(nn.Module):
-    """What is exported: windows in, the best n items out."""
+    """What is exported: histories in, the best n items out.
 
-    def __init__(self, model: Model, n: int) -> None:
+    Without evidence the histories are windows; with evidence they are whole.
+    """
+
+    def __init__(self, saved: Saved, window: int, n: int) -> None:
         super().__init__()
-        self.model = copy.deepcopy(model).eval()
-        self.n = n
+        self.model = copy.deepcopy(saved.model).cpu().eval()
+        self.evidence = None if saved.evidence is None else EvidenceGraph(saved.evidence)
+        self.window, self.n = window, n
         for module in list(self.model.modules()):
             for name, child in list(module.named_children()):
                 if isinstance(child, nn.GRU):
                     setattr(module, name, RecurrentLayer(child))
 
-    def forward(self, histories: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The names and the meaning of the inputs."""
+        if self.evidence is None:
+            return INPUTS
+        found = INPUTS | {"histories": WHOLE}
+        if self.evidence.reads_times:
+            found |= {"times": TIMES}
+        return found | {"now": NOW} if self.evidence.reads_now else found
+
+    def forward(
+        self, histories: Tensor, exclude: Tensor, times: Tensor | None = None, now: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         catalogue = self.model.catalogue
         positions = (histories >= 0).sum(dim=1, keepdim=True) - 1  # (B, 1)
-        encoded = EncodedOnce(*self.model.encode(Windows(histories, positions)))
-        scores = self.model.output.scores(encoded)
+        whole = Windows(histories, positions, times, None if now is None else now.unsqueeze(1))
+        windows = whole if self.evidence is None else latest(whole, self.window)
+        scores = self.model.output.scores(EncodedOnce(*self.model.encode(windows)))
         assert isinstance(scores, Logits)
+        if self.evidence is None:
+            owned = Slots.of(histories, catalogue).ids
+        else:
+            scores, owned = self.evidence(scores, whole)
         question = Question(
             targets=positions.squeeze(1) * 0 - 1,
             n=self.n,
-            mass_of=Slots.of(histories, catalogue).ids,
+            mass_of=owned,
             banned=exclude.where(exclude >= 0, catalogue),
         )
         found = answer_tile(scores.tile(), question)
@@ -113,13 +138,16 @@ def export_onnx(saved: Saved, window: int, path: Path, n: int = 100) -> None:
     _check_place(path.with_suffix(".json"))
     path.parent.mkdir(parents=True, exist_ok=True)
     n = min(n, saved.catalogue.size)
+    graph = Graph(saved, window, n)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as draft:
-        _write_graph(saved.model, n, Path(draft) / path.name)
+        _write_graph(graph, Path(draft) / path.name)
         for file in sorted(Path(draft).iterdir(), reverse=True):  # separate weights come first
             put_in_place(file, path.parent / file.name)
+    longest = window if saved.evidence is None else None  # evidence reads whole histories
     document = {
         "kind": KIND, "format": FORMAT, "encoder": saved.encoder, "output": saved.output, "window": window,
-        "n": n, "inputs": INPUTS, "outputs": OUTPUTS, **saved.catalogue.known().to_json(),
+        "longest": longest, "time_unit": saved.training.get("time_unit"), "n": n, "inputs": graph.inputs,
+        "outputs": OUTPUTS, **saved.catalogue.known().to_json(),
     }  # fmt: skip
     write_text(path.with_suffix(".json"), json.dumps(document, ensure_ascii=False) + "\n", ModelError)
 
@@ -136,28 +164,35 @@ def _check_place(ids: Path) -> None:
         raise SpecError(f"{ids}, the file for the ids, is another file; give the ONNX file another name")
 
 
-def _write_graph(model: Model, n: int, path: Path) -> None:
+def _write_graph(graph: Graph, path: Path) -> None:
     from onnxscript import FLOAT, opset18
 
     def translated(x: FLOAT, weight: FLOAT, recurrence: FLOAT, hidden: int) -> FLOAT:
         states, _ = opset18.GRU(x, weight, recurrence, hidden_size=hidden, linear_before_reset=1)
         return states
 
-    histories = torch.tensor([[0, 1 % model.catalogue, 0, 0, 0], [0, 0, -1, -1, -1], [0, -1, -1, -1, -1]])
-    dynamic: dict[str, dict[int, Any]] = {
-        name: {0: torch.export.Dim("batch"), 1: torch.export.Dim.DYNAMIC} for name in INPUTS
-    }
-    apart = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()) > APART
-    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(
-        logging.ERROR
-    )  # torchvision is not needed
+    inputs, sizes = _example(graph), {0: torch.export.Dim("batch"), 1: torch.export.Dim.DYNAMIC}
+    dynamic = {name: {axis: sizes[axis] for axis in range(example.dim())} for name, example in inputs.items()}
+    tensors = itertools.chain(graph.parameters(), graph.buffers())
+    apart = sum(tensor.numel() * tensor.element_size() for tensor in tensors) > APART
+    registration = logging.getLogger("torch.onnx._internal.exporter._registration")
+    registration.setLevel(logging.ERROR)  # torchvision is not needed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            Graph(model, n), (histories, histories[:, :4] * 0 - 1), path,
-            input_names=list(INPUTS), output_names=list(OUTPUTS), dynamic_shapes=dynamic, external_data=apart,
+            graph, (), path, kwargs=inputs,
+            input_names=list(inputs), output_names=list(OUTPUTS), dynamic_shapes=dynamic, external_data=apart,
             dynamo=True, verbose=False, custom_translation_table={torch.ops.abaca.gru.default: translated},
         )  # fmt: skip
+
+
+def _example(graph: Graph) -> dict[str, Tensor]:
+    """Inputs for the tracer."""
+    histories = torch.tensor([[0, 1 % graph.model.catalogue, 0, 0, 0], [0, 0, -1, -1, -1], [0, -1, -1, -1, -1]])
+    found = {"histories": histories, "exclude": histories[:, :4] * 0 - 1}
+    found["times"] = torch.arange(15.0, dtype=torch.float64).view(3, 5)
+    found["now"] = found["times"][:, -1] + 1
+    return {name: found[name] for name in graph.inputs}
 
 
 def _check_installed() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from abaca.nn.encoders import Encoder
 
 DEFAULT_ENCODER = "sasrec"
-DEFAULT_OUTPUT = "softmax+CPR:100+Mi"
+DEFAULT_OUTPUT = "softmax+CP+habits+followers"
 SCHEDULES = ("cosine", "linear", "constant")
 STARTS = ("counts", "random")
 

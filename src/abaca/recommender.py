@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow
 
+from abaca.auto import MODES, Shape, suited
 from abaca.data.folder import check_apart
 from abaca.data.log import Log, read_log
 from abaca.data.moments import Moment, Now, Times
@@ -45,10 +46,11 @@ class Recommender:
     """A model that learns from a log when to repeat and when to explore.
 
     `encoder` is gru4rec or sasrec, `output` an output layer such as softmax+CPR:100+Mi. Both may be objects of one's
-    own classes. Options are those of
-    training (`epochs`, `lr`, `seed`, …), of the encoder (`dim`, `dropout`, …) and of preparing a log (`min_user`,
-    `split`, …). `device` is cpu, cuda, or auto for a GPU where there is one. With `baseline` it is a simple rule
-    instead, such as "personal frequency"; its only options are those of preparing a log.
+    own classes. Options are those of training (`epochs`, `lr`, `seed`, …), of the encoder (`dim`, `dropout`, …) and of
+    preparing a log (`min_user`, `split`, …). With `options="auto"` those that are not given are chosen by the size of
+    the log when it is fitted; with "fixed" they have the same values for every log. `device` is cpu, cuda, or auto for
+    a GPU where there is one. With `baseline` it is a simple rule instead, such as "personal frequency"; its only
+    options are those of preparing a log.
     """
 
     def __init__(
@@ -57,22 +59,27 @@ class Recommender:
         output: "str | Output | type[Output]" = DEFAULT_OUTPUT,
         *,
         baseline: str | None = None,
+        options: str = "auto",
         device: str = "auto",
-        **options: Any,
+        **given: Any,
     ) -> None:
         self.output_options, self.encoder_options = dict[str, Any](), dict[str, Any]()
+        if options not in MODES:
+            raise SpecError(f"options '{options}' is not one of {', '.join(MODES)}")
+        self._auto, self._given, self.chosen = options == "auto", set(given), dict[str, Any]()
         if baseline is not None:
             self.encoder, self.output = RULE, baseline
-            self.training, self.prepare = TrainingOptions(), rule_options(baseline, options)
+            self.training, self.prepare = TrainingOptions(), rule_options(baseline, given)
         else:
             self.encoder, sizes = encoder_name(encoder)
             self.output, chosen = output_name(output)
             self.output_options = saved_options(self.output, chosen)
             sizes_type = encoder_class(self.encoder).Options
-            given = {name: value for name, value in sizes.items() if name != "window"} | options
-            self.training, sizes, self.prepare = sort_options(self.encoder, sizes_type, given)
+            every = {name: value for name, value in sizes.items() if name != "window"} | given
+            self._given |= set(sizes)
+            self.training, sizes, self.prepare = sort_options(self.encoder, sizes_type, every)
             self.encoder_options = saved_options(self.encoder, sizes)
-        self._of_preparing = [field.name for field in fields(PrepareOptions) if field.name in options]
+        self._of_preparing = [field.name for field in fields(PrepareOptions) if field.name in given]
         self.device = choose_device(device)
         self.saved: Saved | None = None
         self._items: Any = None
@@ -112,16 +119,27 @@ class Recommender:
             raise SpecError("resume continues the run that is there, overwrite replaces it: give one of them")
         where = None if folder is None else Path(folder)
         self._check_place(data, where)
-        run = self._run(refit)
+        self._run(refit)  # refuses a refit without a fit
         self._items = self._item_table(refit) if items is None else items
         shown = callback is None and (is_interactive() if progress is None else progress)
-        bar = ProgressBar(run.epochs, self.training.metric) if shown else nullcontext(callback)
         with nullcontext() if where is None else locked_run(where, keep=not (resume or overwrite)):
             sequences = self.open(data, items if is_prepared(data) else self._items)
+            if self._auto and not refit and self.encoder != RULE:
+                self._choose_options(sequences)
+            run = self._run(refit)
+            bar = ProgressBar(run.epochs, self.training.metric) if shown else nullcontext(callback)
             with bar as called:
                 saved = run.train(sequences, self.device, where, resume=resume, callback=called)
         self.sequences = sequences
         return self._adopt(saved)
+
+    def _choose_options(self, sequences: Sequences) -> None:
+        """Set the options that were not given to what suits the log."""
+        found = suited(self.encoder, Shape.of(sequences))
+        self.chosen = {name: value for name, value in found.items() if name not in self._given}
+        of_training = {field.name for field in fields(TrainingOptions)}
+        self.training = replace(self.training, **{k: v for k, v in self.chosen.items() if k in of_training})
+        self.encoder_options |= {k: v for k, v in self.chosen.items() if k not in of_training}
 
     def _item_table(self, refit: bool) -> Any:
         """The item table of an earlier fit; a refit of a loaded model takes the columns that it carries."""
@@ -215,15 +233,20 @@ class Recommender:
         targets: str = "test",
         cutoffs: Sequence[int] = (10,),
         progress: Callable[[int, int], None] | None = None,
+        now: bool = False,
     ) -> Evaluation:
-        """Rank every held-out target against the whole catalogue; without `data`, of what it was fitted on."""
+        """Rank every held-out target against the whole catalogue; without `data`, of what it was fitted on.
+
+        With `now` the model is told the time of each target, as if it was asked at that moment.
+        """
         self._trained()
         sequences = self.sequences if data is None else self.open(data, options=self.learned)
         if sequences is None:
             raise ModelError("a loaded model does not carry its data; pass the log or the prepared folder to evaluate")
         self._check_held_out(sequences)
-        exact = self._trained().ranks
-        return evaluate(exact if isinstance(exact, Baseline) else self.ranker(), sequences, targets, cutoffs, progress)
+        ranks = self._trained().ranks
+        ranker = ranks if isinstance(ranks, Baseline) else self.ranker()
+        return evaluate(ranker, sequences, targets, cutoffs, progress, now)
 
     def ranker(self) -> ModelRanker:
         """The trained model as something that ranks, beside baselines; it scores every item."""
@@ -258,6 +281,7 @@ class Recommender:
         layer = output_layer(saved.output, saved.output_options)
         rule = saved.encoder == RULE
         recommender = cls(baseline=saved.output, device=device) if rule else cls(saved.encoder, layer, device=device)
+        recommender._auto = False  # a model that is fitted again keeps its options
         recommender.training = TrainingOptions(**saved.training["options"])
         recommender.encoder_options = saved.encoder_options
         recommender.prepare = PrepareOptions(**saved.training["prepared"])

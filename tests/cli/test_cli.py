@@ -296,7 +296,7 @@ def test_train_says_how_it_goes_and_what_next(cli: Cli, shop: Shop, tmp_path: Pa
     assert outcome.code == 0
     assert re.search(r"epoch +2/2 +loss \d\.\d+ +validation ndcg@10 0\.\d+ .* targets/s", outcome.err)
     assert "sasrec" not in outcome.out
-    assert "gru4rec softmax+CPR:100+Mi: validation ndcg@10" in outcome.out
+    assert "gru4rec softmax+CP+habits+followers: validation ndcg@10" in outcome.out
     assert f"next: abaca evaluate {tmp_path / 'm'} {shop.sequences}" in outcome.out
 
 
@@ -439,6 +439,35 @@ def test_evaluate_one_model(cli: Cli, shop: Shop) -> None:
     assert set(everything["metrics"]) == {"ndcg@5", "hr@5", "mrr@5", "ndcg@10", "hr@10", "mrr@10"}
 
 
+def test_evaluate_ranks_each_shelf_alone(cli: Cli, shop: Shop) -> None:
+    shown = cli("evaluate", shop.model, shop.log)
+    assert "each shelf ranked alone: buy again, only items of the history" in shown.out
+    found = {entry["name"]: entry for entry in cli("evaluate", shop.model, shop.log, "--json").json["evaluations"]}
+    shelves = shown.out.split("each shelf")[1].splitlines()
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shelves if line.startswith("│")]
+    assert [row[0] for row in cells] == [*BASELINES, "gru4rec softmax+CPR:5"]
+    for name, *figures in cells:
+        entry = found[name]
+        measured = [shelf["metrics"] for shelf in entry["shelves"].values() if shelf["count"]]
+        assert figures == [f"{part[metric]['value']:.4f}" for part in measured for metric in ("ndcg@10", "hr@10")]
+        assert entry["shelves"]["buy again"]["count"] == entry["groups"]["repeat"]["count"]
+    assert found["rules without history"]["shelves"]["buy again"]["metrics"]["hr@10"]["value"] == 0
+
+
+def test_evaluate_with_the_time_of_the_query(cli: Cli, shop: Shop) -> None:
+    without, known = (
+        cli("evaluate", shop.model, shop.log, "--json", *flags).json["evaluations"] for flags in ((), ("--now",))
+    )
+    assert (without[0]["now_known"], without[0]["name"]) == (False, "gru4rec softmax+CPR:5")
+    assert (known[0]["now_known"], known[0]["name"]) == (True, "gru4rec softmax+CPR:5, time of the query known")
+    assert known[0]["groups"] == without[0]["groups"]  # the model reads no times
+    assert known[1:] == without[1:]  # nor do the baselines
+    assert (
+        "softmax+CPR:5, time of the query known against the best simple rule"
+        in cli("evaluate", shop.model, shop.log, "--now").out
+    )
+
+
 def test_several_cutoffs_stay_readable(cli: Cli, shop: Shop) -> None:
     """One line per cutoff, so that the table fits; a cutoff beyond the catalogue is no different."""
     flags = ("--no-baselines", "--at", "5,10,20,999999999")
@@ -446,6 +475,7 @@ def test_several_cutoffs_stay_readable(cli: Cli, shop: Shop) -> None:
     assert shown.code == 0
     rows = [line for line in shown.out.splitlines() if line.startswith("│")]
     assert max(map(len, rows)) <= 120
+    rows = rows[: len(rows) // 2]  # the shelves follow
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in rows]
     assert [(row[0], row[1]) for row in cells] == [
         ("gru4rec softmax+CPR:5", "5"), ("", "10"), ("", "20"), ("", "999999999")
@@ -726,7 +756,9 @@ def test_train_warns_of_what_makes_a_model_poor_or_slow(
     timeless.write_text("".join(line.rsplit(",", 1)[0] + "\n" for line in shop.log.read_text().splitlines()))
     said = " ".join(cli("train", timeless, tmp_path / "a", "--output", "softmax", *QUICK).err.split())
     assert "warning: no time column was recognised: rows are used in file order" in said
-    assert re.search(r"warning: the simple rule 'personal frequency' is better .* ndcg@10 0\.\d+ against 0\.", said)
+    found = re.search(r"warning: the simple rule '(.*)' is better than the model: .* ndcg@10 0\.\d+ against 0\.", said)
+    assert found is not None
+    assert found[1] in BASELINES
     monkeypatch.setattr("abaca.nn.ops.instructions", lambda: None)
     said = " ".join(cli("train", shop.log, tmp_path / "b", "--output", "softmax", *QUICK).err.split())
     assert "no time column" not in said

@@ -19,11 +19,15 @@ ROWS = [
     "popularity",
     "most recent",
     "personal frequency",
+    "personal follow",
     "sequential rules",
     "decayed sequential rules",
+    "rules without history",
+    "blend",
+    "counts alone",
     "softmax",
     "softmax+nodup",
-    "softmax+CPR:100+Mi",
+    "softmax+CP+habits+followers",
 ]
 
 
@@ -41,7 +45,7 @@ def test_it_prints_the_table_the_tests_and_two_users(ran: tuple[Path, Result]) -
     assert result.exit_code == 0
     table = [line.split("│")[1].strip() for line in result.stdout.splitlines() if line.count("│") == 9]
     assert table == ROWS
-    assert re.search(r"softmax\+CPR:100\+Mi .* softmax over all targets: NDCG@10 [+-]0\.\d{4}", result.stdout)
+    assert re.search(r"softmax\+CP\+habits\+followers .* softmax over all targets: NDCG@10 [+-]0\.\d{4}", result.stdout)
     for kind in ("Copy", "Explore"):
         assert f"{kind}: user" in result.stdout
     assert "the last 50 items, the encoder's window, are never recommended" in result.stdout
@@ -52,8 +56,8 @@ def test_it_prints_the_table_the_tests_and_two_users(ran: tuple[Path, Result]) -
 def test_it_says_how_to_go_on(ran: tuple[Path, Result]) -> None:
     to, result = ran
     assert str(to / "report.html") in result.stdout
-    assert f"abaca recommend {to / 'cpr'} " in result.stdout
-    assert f"abaca serve {to / 'cpr'} {to / 'softmax'} --examples {to / 'sequences'}" in result.stdout
+    assert f"abaca recommend {to / 'default'} " in result.stdout
+    assert f"abaca serve {to / 'default'} {to / 'softmax'} --examples {to / 'sequences'}" in result.stdout
 
 
 def test_it_writes_models_that_recommend_and_a_report(ran: tuple[Path, Result]) -> None:

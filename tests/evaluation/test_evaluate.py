@@ -46,6 +46,7 @@ class Scored:
         self.name = name
         self.probability = probability
         self.histories: list[list[int]] = []
+        self.now: list[float] | None = []
 
     estimated = False
 
@@ -55,8 +56,12 @@ class Scored:
 
     def ask(self, histories: Histories, question: Question) -> Answer:
         self.histories += [history.tolist() for history in histories]
+        self.now = None if histories.now is None else [*(self.now or []), *histories.now.tolist()]
         found = no_answer(len(histories), question.n, self.catalogue)
         found.rank[:] = torch.from_numpy((self.scores >= self.scores[question.targets.numpy()][:, None]).sum(axis=1))
+        padded, given = np.append(self.scores, -np.inf), question.mass_of.numpy()
+        above = padded[given] >= self.scores[question.targets.numpy()][:, None]
+        found.ahead[:] = torch.from_numpy((above & (given != question.targets.numpy()[:, None])).sum(axis=1))
         best = np.argsort(-self.scores, kind="stable")[: question.n]
         found.items[:], found.logits[:] = torch.from_numpy(best), torch.from_numpy(self.scores[best])
         return found._replace(mass=torch.full((len(histories),), self.probability))
@@ -70,8 +75,9 @@ def sequences() -> Given:
 
 
 @pytest.fixture
-def result(sequences: Given) -> Evaluation:
-    return evaluate(Scored([9, 7, 5, 3], probability=0.5), sequences, cutoffs=(2, 1), chunk=2)
+def result(sequences: Given, monkeypatch: pytest.MonkeyPatch) -> Evaluation:
+    monkeypatch.setattr("abaca.evaluation.evaluate.CHUNK", 2)
+    return evaluate(Scored([9, 7, 5, 3], probability=0.5), sequences, cutoffs=(2, 1))
 
 
 def test_ranks_and_groups_by_hand(result: Evaluation) -> None:
@@ -83,6 +89,31 @@ def test_ranks_and_groups_by_hand(result: Evaluation) -> None:
     assert result.mean("hr@2") == 2 / 5
     assert result.mean("hr@2", "repeat") == 1 / 2
     assert result.mean("hr@2", "new") == 1 / 3
+
+
+def test_shelves_by_hand(result: Evaluation) -> None:
+    # 0 > 1 > 2 > 3; histories {0,1,2}, {2,1}, {1}, {0}, {0} without cold items
+    assert result.shelf_rank.tolist() == [2, 1, 3, 5, 5]  # 1 after 0; 0; 3 after 0 and 2, not after 1; cold
+    assert result.mean("hr@2", "buy again") == 1 / 2
+    assert result.mean("mrr@2", "buy again") == 1 / 4
+    assert result.mean("hr@2", "discover") == 1 / 3
+    assert result.mean("mrr@3", "discover") == pytest.approx((1 + 1 / 3) / 3)
+    assert result.mask("buy again").tolist() == result.repeat.tolist()
+    shelves = result.summary.shelves
+    assert {shelf: found.count for shelf, found in shelves.items()} == {"buy again": 2, "discover": 3}
+    assert shelves["buy again"].metrics["mrr@2"].value == 1 / 4
+    assert result.to_json()["shelves"]["discover"]["metrics"]["hr@2"]["value"] == pytest.approx(1 / 3)
+
+
+def test_a_repeat_is_ranked_among_repeats_and_a_new_target_among_new_items() -> None:
+    """Two users with the same history; the single list puts all that is new before all that is old."""
+    given = Given([[0, 1, 2, 0], [0, 1, 2, 3]], catalogue=9)
+    found = evaluate(Scored([2, 3, 1, 4, 5, 6, 7, 8, 9]), given, cutoffs=(10,))
+    assert found.rank.tolist() == [8, 6]
+    assert found.shelf_rank.tolist() == [2, 6]
+    found = evaluate(Scored([9, 8, 7, 4, 5, 5, 4, 3, 2]), given, cutoffs=(10,))
+    assert found.rank.tolist() == [1, 7]
+    assert found.shelf_rank.tolist() == [1, 4]  # ties count against the target
 
 
 def test_summary_by_hand(result: Evaluation) -> None:
@@ -109,11 +140,12 @@ def test_summary_depends_on_its_arguments(result: Evaluation) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 5, 100])
-def test_chunks_do_not_matter(sequences: Given, result: Evaluation, chunk: int) -> None:
+def test_chunks_do_not_matter(
+    sequences: Given, result: Evaluation, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done: list[tuple[int, int]] = []
-    again = evaluate(
-        Scored([9, 7, 5, 3], probability=0.5), sequences, "test", (2, 1), lambda *at: done.append(at), chunk
-    )
+    monkeypatch.setattr("abaca.evaluation.evaluate.CHUNK", chunk)
+    again = evaluate(Scored([9, 7, 5, 3], probability=0.5), sequences, "test", (2, 1), lambda *at: done.append(at))
     assert again.to_json() == result.to_json()
     assert np.array_equal(again.top_repeat, result.top_repeat)
     assert done[-1] == (5, 5)
@@ -138,7 +170,7 @@ def test_prepared_folder_with_cold_items(tmp_path: Path) -> None:
 
 def test_ranker_sees_the_whole_history_without_cold_items_the_short_ones_first(sequences: Given) -> None:
     ranker = Scored([9, 7, 5, 3])
-    evaluate(ranker, sequences, chunk=2)
+    evaluate(ranker, sequences)
     assert ranker.histories == [[2, 1], [1], [0], [0], [0, 1, 0, 2]]
 
 
@@ -165,7 +197,9 @@ def test_empty_group_has_no_number() -> None:
         "count": 0,
         "metrics": {metric: {"value": None, "low": None, "high": None} for metric in found.metric_names},
     }
+    assert found.to_json()["shelves"]["buy again"] == found.to_json()["groups"]["repeat"]
     assert table([found])[0]["hr@10 repeat"] is None
+    assert table([found])[0]["hr@10 buy again"] is None
     assert compare(found, found, group="repeat").to_json()["difference"]["value"] is None
 
 
@@ -204,13 +238,19 @@ def test_wrong_answer_of_a_ranker_is_named(sequences: Given) -> None:
     class Wrong(Scored):
         def ask(self, histories: Histories, question: Question) -> Answer:
             found = super().ask(histories, question)
-            wrong = {"rank": found.rank - 1} if self.name == "low" else {"items": found.items[:, 1:]}
-            return found._replace(**wrong)
+            wrong = {
+                "low": {"rank": found.rank - 1},
+                "few": {"items": found.items[:, 1:]},
+                "far": {"ahead": found.rank},
+            }
+            return found._replace(**wrong[self.name])
 
     with pytest.raises(ValueError, match="low: got ranks 0"):
         evaluate(Wrong([9, 7, 5, 3], name="low"), sequences)
     with pytest.raises(ValueError, match="few: got a list of shape"):
         evaluate(Wrong([9, 7, 5, 3], name="few"), sequences)
+    with pytest.raises(ValueError, match="far: got more items of the history ahead"):
+        evaluate(Wrong([9, 7, 5, 3], name="far"), sequences)
 
 
 def test_json_is_json(result: Evaluation, sequences: Given) -> None:
@@ -243,6 +283,33 @@ def test_compare_in_a_group(sequences: Given, result: Evaluation) -> None:
     assert compare(result, other, "mrr@4", "repeat").difference.value == pytest.approx((1 / 2 - 1 / 3) / 2)
 
 
+def test_compare_on_a_shelf(sequences: Given, result: Evaluation) -> None:
+    other = evaluate(Scored([3, 5, 7, 9], name="reversed"), sequences)
+    assert other.shelf_rank.tolist() == [2, 2, 1, 5, 5]
+    found = compare(result, other, "mrr@4", "discover")
+    assert found.difference.value == pytest.approx((1 + 1 / 3 - 1 / 2 - 1) / 3)
+    assert (found.group, found.count, found.to_json()["group"]) == ("discover", 3, "discover")
+    assert compare(result, other, "mrr@4", "buy again").difference.value == 0
+
+
+def test_the_time_of_a_target_is_told_only_where_it_is_asked_for(sequences: Given) -> None:
+    with pytest.raises(SpecError, match="the log has no times"):
+        evaluate(Scored([9, 7, 5, 3]), sequences, now=True)
+    sequences.times = np.arange(len(sequences.items)) + 100.0
+    ranker = Scored([9, 7, 5, 3])
+    without = evaluate(ranker, sequences)
+    assert ranker.now is None
+    assert (without.now_known, without.to_json()["now_known"], without.name) == (False, False, "scored")
+    ranker = Scored([9, 7, 5, 3])
+    told = evaluate(ranker, sequences, now=True)
+    assert ranker.now is not None
+    assert sorted(ranker.now) == sequences.times[sequences.test.positions].tolist()
+    assert (told.now_known, told.to_json()["now_known"]) == (True, True)
+    assert told.name == "scored, time of the query known"
+    assert "time of the query known" in repr(told)
+    assert "time of the query known" in told._repr_html_()
+
+
 def test_compare_keeps_the_targets_of_a_user_together() -> None:
     given = Given([[0, *[1] * 20], [0, *[2] * 20]], catalogue=3)
     given.test = Targets(np.repeat([0, 1], 20), np.delete(np.arange(42), [0, 21]))
@@ -260,7 +327,9 @@ def test_table_has_a_row_per_ranker(sequences: Given, result: Evaluation) -> Non
     other = evaluate(Scored([3, 5, 7, 9], name="reversed"), sequences, cutoffs=(1, 2))
     rows = table([result, other])
     assert [row["ranker"] for row in rows] == ["scored", "reversed"]
-    assert list(rows[0])[:4] == ["ranker", "ndcg@1 all", "ndcg@1 repeat", "ndcg@1 new"]
+    groups = ["all", "repeat", "new", "buy again", "discover"]
+    assert list(rows[0])[:6] == ["ranker", *(f"ndcg@1 {group}" for group in groups)]
+    assert rows[0]["mrr@2 buy again"] == 1 / 4
     assert rows[0]["hr@2 new"] == pytest.approx(1 / 3)
     assert rows[1]["hr@1 new"] == pytest.approx(1 / 3)
 

@@ -10,7 +10,7 @@ import pytest
 
 from abaca.data.log import read_log
 from abaca.data.prepare import prepare
-from abaca.data.sequences import Sequences
+from abaca.data.sequences import Sequences, Targets
 from abaca.errors import QueryError
 from abaca.evaluation.lists import Lists
 
@@ -42,6 +42,33 @@ def test_a_target_has_the_place_that_it_has_in_its_users_list(small: Sequences, 
     assert found.mean("hr@3") == pytest.approx((found.rank <= 3).mean())
     assert np.all(found.top[0] == -1)
     assert lists.without(small, "test") == [targets[0][0]]
+
+
+def test_shelves_are_those_of_the_list(small: Sequences, tmp_path: Path) -> None:
+    """Of the places up to the target's, a repeat counts those with items of the history, a new target the others."""
+    rng = np.random.default_rng(0)
+    small = Sequences.open(small.path)
+    early = np.arange(60) % 2 == 0  # a user's fourth item is new, the last is not
+    small.test = Targets(small.test.users, np.where(early, small.offsets[:-1] + 3, small.test.positions))
+    rows: list[Row] = []
+    lists: list[list[int]] = []
+    for user in small.test.users.tolist():
+        order = rng.permutation(small.catalogue.size)[:25].tolist()
+        lists.append(order)
+        rows += [(small.user_ids[user], small.catalogue.ids[item], place // 2) for place, item in enumerate(order)]
+    read = Lists.read(write(tmp_path / "a.parquet", rows, ("user_id", "item_id", "rank")), small)
+    found = read.evaluate(small, "test", (3,))
+    listed = 0
+    for number, (user, position) in enumerate(zip(*small.test, strict=True)):
+        history, target = set(small.history(user, position).tolist()), int(small.items[position])
+        if target not in lists[number]:
+            assert found.shelf_rank[number] == small.catalogue.size + 1
+            continue
+        listed += 1
+        before = lists[number][: 2 * (lists[number].index(target) // 2 + 1)]  # two share a place
+        assert found.shelf_rank[number] == sum((item in history) == (target in history) for item in before)
+    assert listed > 20
+    assert len(set(found.repeat[found.rank <= small.catalogue.size])) == 2
 
 
 def test_scores_order_a_list_and_the_first_of_two_equal_items_counts(small: Sequences, tmp_path: Path) -> None:

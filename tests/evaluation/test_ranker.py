@@ -43,23 +43,30 @@ def with_cold(tmp_path_factory: pytest.TempPathFactory) -> Sequences:
 
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("log", ["small", "with_cold"])
-def test_ranks_are_those_of_each_history_alone(output: str, log: str, request: pytest.FixtureRequest) -> None:
+def test_ranks_are_those_of_each_history_alone(
+    output: str, log: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Batches, lengths and order do not matter; a target that is not listed before is ranked among all items."""
     sequences = request.getfixturevalue(log)
     catalogue = sequences.catalogue.size
     model = model_of(output, catalogue).eval()
-    full = evaluate(ModelRanker(model, window=7), sequences, "test", chunk=16)
+    monkeypatch.setattr("abaca.evaluation.evaluate.CHUNK", 16)
+    full = evaluate(ModelRanker(model, window=7), sequences, "test")
     for place, (user, position) in enumerate(zip(*sequences.test, strict=True)):
         history = sequences.history(user, position)
         window, target = history[history < catalogue][-7:].astype(np.int64), int(sequences.items[position])
         missed = target >= catalogue or not len(window) or (output.endswith("nodup") and target in window)
         if missed:
-            assert full.rank[place] == catalogue + 1
+            assert full.rank[place] == full.shelf_rank[place] == catalogue + 1
             continue
         (tile,) = model.scores(Windows(torch.tensor(window)[None], torch.tensor([[len(window) - 1]]))).tiles()
         logits = tile.logits[0, :-1]
         others = torch.arange(catalogue) != target
         assert full.rank[place] == 1 + int((logits[others] >= logits[target]).sum())
+        owned = torch.isin(torch.arange(catalogue), torch.from_numpy(history.astype(np.int64)))
+        shelf = others & (owned if full.repeat[place] else ~owned)
+        assert full.shelf_rank[place] == 1 + int((logits[shelf] >= logits[target]).sum())
+        assert full.repeat[place] == owned[target]
 
 
 def test_the_log_with_cold_items_has_what_it_should(with_cold: Sequences) -> None:

@@ -86,8 +86,21 @@ def test_a_clock_tells_times_from_places() -> None:
     assert Clock.of(Histories.of(items, [[0, 1, 2, 3], [0, 1, 3]])).gap == 0  # places, one of them left out
     days = Histories.of(items, [[1.6e9, 1.61e9, 1.63e9, 1.64e9], [1.6e9, 1.605e9, 1.62e9]])
     assert Clock.of(days).gap > 0
-    assert Clock.of(days).seconds
-    assert not Clock.of(Histories.of(items, [[1, 3, 4, 9], [2, 7, 8]])).seconds
+    assert Clock.of(days).second == 1
+    milliseconds = Histories.of(items, [1000 * days.times[:4], 1000 * days.times[4:]])
+    assert Clock.of(milliseconds).second == 1000
+    assert not Clock.of(Histories.of(items, [[1, 3, 4, 9], [2, 7, 8]])).second
+
+
+def test_hours_are_hours_in_any_unit() -> None:
+    items, times, now = [[1, 2, 1]], [[0.0, 5_000.0, 86_400.0]], [2 * 86_400.0 + 60]
+    found = []
+    for second in (1.0, 1000.0):
+        scaled = Histories.of(items, [[second * time for time in times[0]]], [second * now[0]])
+        found.append(describe(scaled, window=7, clock=Clock(60 * second, second), kind="now").values)
+    assert found[0]["hour"].tolist() == [1.0, 0.0]
+    for name, values in found[0].items():
+        np.testing.assert_allclose(values, found[1][name], err_msg=name)
 
 
 def test_what_can_be_known_follows_from_what_is_given() -> None:

@@ -76,6 +76,23 @@ def test_mass_of_the_history(encoder: str, spec: str) -> None:
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-11)
 
 
+def brute_ahead(row: Tensor, target: int, given: set[int]) -> int:
+    """The given items, the target aside, that score higher or equal."""
+    return sum(x != target and row[x].item() >= row[target].item() for x in given)
+
+
+@each_spec
+@each_encoder
+def test_items_of_the_history_ahead_of_the_target(encoder: str, spec: str) -> None:
+    scores = scores_of(encoder, spec)
+    histories = [set(window[: at + 1]) for window, at, _ in ROWS]
+    padded = torch.tensor([[*history, *[V] * (5 - len(history))] for history in histories])
+    found = answer(scores, question(len(ROWS), targets=TARGETS, mass_of=padded)).ahead
+    rows = zip(final_logits(scores), TARGETS.tolist(), histories, strict=True)
+    assert found.tolist() == [brute_ahead(*row) for row in rows]
+    assert answer(scores, question(len(ROWS), mass_of=padded)).ahead.eq(0).all(), "no target"
+
+
 @each_spec
 @each_encoder
 def test_partitions(encoder: str, spec: str) -> None:
@@ -169,8 +186,10 @@ def test_a_constant_score_earns_the_last_rank(encoder: str, spec: str) -> None:
 def test_a_score_that_is_not_a_number_earns_the_last_rank() -> None:
     model = model_of("gru4rec", "softmax")
     torch.nn.init.constant_(model.items.weight, torch.nan)
-    found = answer(model.scores(BATCH.windows), question(len(ROWS), targets=TARGETS))
+    some = torch.tensor([[0, 5, V]]).expand(len(ROWS), -1)
+    found = answer(model.scores(BATCH.windows), question(len(ROWS), targets=TARGETS, mass_of=some))
     assert found.rank.eq(V).all()
+    assert found.ahead.tolist() == [2 - (target in (0, 5)) for target in TARGETS.tolist()]
 
 
 # Logits made by hand, of whole numbers, so that sums are exact and ties are ties.
@@ -197,10 +216,12 @@ def test_ties_count_against_the_target(queries: int, levels: int) -> None:
     tied = 0
     for target in range(20):
         targets = torch.full((6,), target)
-        found = answer(scores, question(6, n=20, targets=targets))
+        some = torch.tensor([[3, 13, 4, 20, 9, 19]]).expand(6, -1)
+        found = answer(scores, question(6, n=20, targets=targets, mass_of=some))
         check_best(found, logits, 20)
         expected = [brute_rank(row, target) for row in logits]
         assert found.rank.tolist() == expected
+        assert found.ahead.tolist() == [brute_ahead(row, target, {3, 13, 4, 9, 19}) for row in logits]
         strict = [1 + int((row > row[target]).sum()) for row in logits]
         tied += sum(a != b for a, b in zip(expected, strict, strict=True))
     assert tied > 50
@@ -236,4 +257,4 @@ def test_a_question_of_no_rows() -> None:
     nothing = torch.empty(0, 0, dtype=torch.long)
     found = answer(none, Question(torch.empty(0, dtype=torch.long), 3, nothing, nothing))
     assert found.items.shape == (0, 3)
-    assert found.rank.shape == found.normaliser.shape == found.mass.shape == (0,)
+    assert found.rank.shape == found.normaliser.shape == found.mass.shape == found.ahead.shape == (0,)

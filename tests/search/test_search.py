@@ -278,7 +278,8 @@ def test_scores_of_targets_are_not_asked_of_an_index(tmp_path: Path) -> None:
     none = torch.empty(1, 0, dtype=torch.long)
     from abaca.nn.answers import Question
 
-    assert search(scores, Question(torch.tensor([3]), 5, none, none)).rank.tolist() == [31]
+    found = search(scores, Question(torch.tensor([3]), 5, torch.tensor([[1, 2]]), none))
+    assert (found.rank.tolist(), found.ahead.tolist()) == ([31], [0])
 
 
 def test_an_index_of_weights_that_were_replaced_meanwhile_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -91,6 +92,19 @@ def test_nothing_is_done_twice(place: Place, done: Work, monkeypatch: pytest.Mon
     run_study(place, 1, 1, messages.append)
     assert done.results.path.read_bytes() == before
     assert {message.task for message in messages} == {"preparing copy"}
+
+
+def test_ranks_without_a_column_are_made_again(done: Work) -> None:
+    """As an earlier release left them in the workspace."""
+    run, sequences = done.state.seeds(ROW)[0], done.workspace.sequences(done.study.data[0])
+    file = done.workspace.path / "ranks" / f"{run.folder}.npz"
+    with np.load(file) as arrays:
+        kept = {name: arrays[name] for name in arrays.files if name != "shelf_rank"}
+    before = done.workspace.test(run, sequences, Callback())[0]
+    np.savez_compressed(file, **kept)
+    after = done.workspace.test(run, sequences, Callback())[0]
+    assert np.array_equal(after.rank, before.rank)
+    assert np.array_equal(after.shelf_rank, before.shelf_rank)
 
 
 def test_the_id_of_a_run_follows_from_what_matters(done: Work) -> None:

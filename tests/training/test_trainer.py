@@ -27,6 +27,7 @@ from abaca.nn.build import make_model
 from abaca.options import TrainingOptions
 from abaca.recommender import Recommender
 from abaca.training.checkpoint import LOCK, RECORD, STATE, locked_run, save_state
+from abaca.training.start import start_from_counts
 from abaca.training.trainer import Callback, Step, Trainer, swapped
 from abaca.types import Record
 
@@ -68,6 +69,8 @@ def trainer_for(sequences: Sequences, options: TrainingOptions, output: str = "s
     """A fresh model that drops out, so that the state of the random numbers matters."""
     torch.manual_seed(options.seed)
     model = make_model("gru4rec", output, sequences.catalogue.size, dim=8, hidden=8, dropout=0.2)
+    if options.start == "counts":
+        start_from_counts(model, sequences.training(), options.seed)
     return Trainer(model, sequences, options, **more)
 
 
@@ -106,7 +109,7 @@ def test_same_seed_same_weights_other_seed_other_weights(small: Sequences) -> No
 OTHER: dict[str, Any] = {
     "epochs": 4, "lr": 0.01, "schedule": "constant", "warmup": 9, "batch_targets": 60, "targets": 7, "overlap": 2,
     "window": 3, "weight_decay": 0.1, "clip": 0.1, "average": 0.9, "stop_after": 2, "patience": 1, "metric": "mrr@5",
-    "seed": 7,
+    "seed": 7, "start": "counts",
 }  # fmt: skip
 
 

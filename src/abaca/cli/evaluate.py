@@ -27,7 +27,7 @@ def command(
     ],
     at: Annotated[str, typer.Option("--at", help="Cutoffs, as in 5,10,20.")] = "10",
     targets: Annotated[str, typer.Option("--targets", help="test or valid.")] = "test",
-    baselines: Annotated[bool, typer.Option(help="Add popularity, recency, frequency and sequential rules.")] = True,
+    baselines: Annotated[bool, typer.Option(help="Add simple rules: popularity, habits, rules, a blend.")] = True,
     against: Annotated[
         list[Path] | None,
         typer.Option(
@@ -36,6 +36,7 @@ def command(
             help="Add lists of a file (user_id, item_id, score or rank), from rows before the targets; repeatable.",
         ),
     ] = None,
+    now: Annotated[bool, typer.Option("--now", help="Tell the models the time of each target.")] = False,
     user: User = None,
     item: Item = None,
     time: Time = None,
@@ -45,8 +46,9 @@ def command(
 ) -> None:
     """Rank every held-out target against the whole catalogue, and split the numbers by repeat and new.
 
-    Ties count against the target. A paired test compares several models with the first, and the first model with
-    the best simple rule.
+    Each shelf is also ranked alone: items of the history on repeat targets, other items on new targets. Ties count
+    against the target. A paired test compares several models with the first, and the first model with the best simple
+    rule.
 
     Example: [bold]abaca evaluate softmax/ cpr/ purchases.csv --at 5,10[/]
     """
@@ -63,7 +65,7 @@ def command(
     data = open_data(source, columns, on_bad_row, models[0].reading)
     sequences = models[0].open(data)
     results = [
-        _evaluate(model, sequences, targets, cutoffs, str(folder))
+        _evaluate(model, sequences, targets, cutoffs, str(folder), now=now)
         for model, folder in zip(models, folders, strict=True)
     ]
     results = _told_apart(results, folders)
@@ -116,11 +118,11 @@ def _check_order(paths: list[Path]) -> None:
 
 
 def _evaluate(
-    model: "Recommender", sequences: Sequences, targets: str, cutoffs: tuple[int, ...], folder: str
+    model: "Recommender", sequences: Sequences, targets: str, cutoffs: tuple[int, ...], folder: str, *, now: bool
 ) -> Evaluation:
     try:
         with show.counting(f"ranking {folder}") as advance:
-            return model.evaluate(sequences, targets=targets, cutoffs=cutoffs, progress=advance)
+            return model.evaluate(sequences, targets=targets, cutoffs=cutoffs, progress=advance, now=now)
     except ModelError as error:
         raise ModelError(f"{folder}: {error}") from error
 
@@ -138,6 +140,7 @@ def _print(results: list[Evaluation], beside: list[Evaluation], sequences: Seque
     out = show.console()
     title = f"{targets} targets, ranked against all {sequences.catalogue.size:,} items"
     out.print(show.evaluations(beside + results, title))
+    out.print(show.shelves(beside + results))
     for result in results:
         summary = result.summary
         cutoff = max(result.cutoffs)

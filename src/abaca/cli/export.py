@@ -24,7 +24,7 @@ def command(
     n: Annotated[int, typer.Option("-n", help="Number of items in an answer.")] = 100,
     json: Json = False,
 ) -> None:
-    """Write encoder, output layer and top-n as one ONNX file, and the ids beside it as JSON.
+    """Write encoder, output layer, evidence and top-n as one ONNX file, and the ids beside it as JSON.
 
     Example: [bold]abaca export model/ shop.onnx -n 20[/]
 

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from abaca.display import duration as duration
 from abaca.evaluation.metrics import repeat_share
 
 if TYPE_CHECKING:
-    from abaca.evaluation.evaluate import Evaluation, Group
+    from abaca.evaluation.evaluate import Evaluation, Group, Shelf
     from abaca.recommendation import Recommendations
     from abaca.study.cases import Case, Pick
 
@@ -62,28 +62,43 @@ def evaluations(results: "list[Evaluation]", title: str) -> Table:
     """Rankers by metrics: all targets, repeats, new; one line per cutoff."""
     from abaca.evaluation.evaluate import GROUPS  # late: it imports torch
 
+    return _figures(results, title, GROUPS, with_share=True)
+
+
+def shelves(results: "list[Evaluation]") -> Table:
+    """The same for each shelf, ranked alone."""
+    from abaca.evaluation.evaluate import SHELVES  # late: it imports torch
+
+    title = "each shelf ranked alone: buy again, only items of the history; discover, only other items"
+    return _figures(results, title, SHELVES, with_share=False)
+
+
+def _figures(results: "list[Evaluation]", title: str, every: "Sequence[Group | Shelf]", *, with_share: bool) -> Table:
+    """NDCG and HR of each group that has targets, and the share of repeats in the lists."""
     shown = Table(title=title, title_justify="left", header_style="bold")
     cutoffs = results[0].cutoffs
     alone = f"@{cutoffs[0]}" if len(cutoffs) == 1 else ""
     shown.add_column("")
     if not alone:
         shown.add_column("at", justify="right")
-    groups = [group for group in GROUPS if results[0].mask(group).any()]
+    groups = [group for group in every if results[0].mask(group).any()]
     for group in groups:
         for name in ("NDCG", "HR"):
             shown.add_column(f"{group} ({int(results[0].mask(group).sum()):,})\n{name}{alone}", justify="right")
-    shown.add_column(f"repeats\nin top {cutoffs[0] if alone else ''}".rstrip(), justify="right")
+    if with_share:
+        shown.add_column(f"repeats\nin top {cutoffs[0] if alone else ''}".rstrip(), justify="right")
     for result in results:
         for cutoff in cutoffs:
             cells = [_figure(results, result, f"{name}@{cutoff}", group) for group in groups for name in ("ndcg", "hr")]
-            share = repeat_share(result.top[:, :cutoff], result.top_repeat[:, :cutoff])
+            if with_share:
+                cells.append(_share(repeat_share(result.top[:, :cutoff], result.top_repeat[:, :cutoff])))
             first = escape(result.name) if cutoff == cutoffs[0] else ""
             end = cutoff == cutoffs[-1] and not alone
-            shown.add_row(first, *([] if alone else [str(cutoff)]), *cells, _share(share), end_section=end)
+            shown.add_row(first, *([] if alone else [str(cutoff)]), *cells, end_section=end)
     return shown
 
 
-def _figure(results: "list[Evaluation]", result: "Evaluation", metric: str, group: "Group") -> str:
+def _figure(results: "list[Evaluation]", result: "Evaluation", metric: str, group: "Group | Shelf") -> str:
     """A figure, bold where it is the best."""
     value = result.mean(metric, group)
     best = value == max(other.mean(metric, group) for other in results)

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand
 
+from abaca.auto import Shape
 from abaca.cli import show
 from abaca.cli.columns import Data, Event, Events, Item, Items, OnBadRow, Time, User, open_data
 from abaca.data.log import Log
@@ -38,7 +39,11 @@ def command(
     encoder: Annotated[str | None, _option("--encoder", "gru4rec or sasrec.", DEFAULT_ENCODER)] = None,
     output: Annotated[
         str | None,
-        _option("--output", "Output layer: softmax, +C, +CP, +CPR:100, +Mi, +nodup, mos:3, …", DEFAULT_OUTPUT),
+        _option("--output", "Output layer: softmax, +C, +CP, +CPR:100, +Mi, +habits, +followers, …", DEFAULT_OUTPUT),
+    ] = None,
+    options: Annotated[
+        str | None,
+        _option("--options", "auto: options that are not given suit the log; fixed: the same for every log.", "auto"),
     ] = None,
     baseline: Annotated[
         str | None,
@@ -77,9 +82,7 @@ def command(
         int | None, _option("--patience", "Epochs without gain before stopping; 0: never.", DEFAULTS.patience)
     ] = None,
     metric: Annotated[str | None, _option("--metric", "What validation maximises.", DEFAULTS.metric)] = None,
-    start: Annotated[
-        str | None, _option("--start", "Item vectors begin from counts or random.", DEFAULTS.start)
-    ] = None,
+    start: Annotated[str | None, _option("--start", "Item vectors begin from counts or random.", "counts")] = None,
     seed: Annotated[int | None, _option("--seed", "Same seed, same model.", DEFAULTS.seed)] = None,
     dim: Annotated[int | None, _option("--dim", "Size of item embeddings.", 64)] = None,
     hidden: Annotated[int | None, _option("--hidden", "Size of the GRU's state (gru4rec).", 128)] = None,
@@ -115,7 +118,7 @@ def command(
     To train on everything before serving: [bold]abaca train purchases.csv final/ --refit model/[/]
     """
     given = {key: value for key, value in locals().items() if key in _TUNABLE and value is not None}
-    options = {**(read_config(config) if config else {}), **given}
+    chosen = {**(read_config(config) if config else {}), **given}
 
     import torch
 
@@ -123,7 +126,7 @@ def command(
 
     if threads:
         torch.set_num_threads(threads)
-    recommender = _recommender(options, refit)
+    recommender = _recommender(chosen, refit)
     columns = {"user": user, "item": item, "time": time, "event": event}
     data = open_data(log, columns, on_bad_row, recommender.reading)
     if resume and held(model) is None:
@@ -195,6 +198,9 @@ def _report(recommender: "Recommender", log: Path, model: Path) -> None:
         figure += f" ({network}after epoch {training['best_epoch'] + 1})"
     out = show.console()
     out.print(f"[bold]{escape(str(model))}[/] {recommender.encoder} {recommender.output}{figure}", soft_wrap=True)
+    if recommender.chosen:
+        listed = ", ".join(f"{name} {value}" for name, value in recommender.chosen.items())
+        out.print(escape(f"options for {_size(recommender)}: {listed}"), soft_wrap=True)
     show.left_out(recommender.sequences.manifest["counts"])
     taken = show.columns(source["columns"], source.get("passed_over", {}))
     out.print(escape(f"columns: {taken}"), soft_wrap=True)
@@ -203,10 +209,17 @@ def _report(recommender: "Recommender", log: Path, model: Path) -> None:
     out.print(escape(f"next: {evaluate}{recommend} ID ID …"), soft_wrap=True)
 
 
+def _size(recommender: "Recommender") -> str:
+    """The size of the log that options were chosen by."""
+    assert recommender.sequences is not None
+    shape = Shape.of(recommender.sequences)
+    return f"{shape.interactions:,} training interactions, {shape.length:.1f} a user, and {shape.items:,} items"
+
+
 _TUNABLE = {
-    "encoder", "output", "epochs", "lr", "schedule", "warmup", "batch_targets", "targets", "overlap", "window",
-    "weight_decay", "clip", "average", "patience", "metric", "start", "seed", "dim", "hidden", "dropout", "min_user",
-    "min_item", "split", "events", "baseline", "stop_after", "checkpoint_minutes", "device",
+    "encoder", "options", "output", "epochs", "lr", "schedule", "warmup", "batch_targets", "targets", "overlap",
+    "window", "weight_decay", "clip", "average", "patience", "metric", "start", "seed", "dim", "hidden", "dropout",
+    "min_user", "min_item", "split", "events", "baseline", "stop_after", "checkpoint_minutes", "device",
 }  # fmt: skip
 _OF_PREPARE = {field.name for field in fields(PrepareOptions)} - _TUNABLE
 

@@ -2,38 +2,44 @@
 
 A target is a *repeat* if it is anywhere in the user's whole history, else it is *new*. A *cold* target, one that
 training never saw, is a miss: no ranker can name it, its gains are 0, and it is counted.
+
+A single list trades repeats for new items, so each *shelf* is ranked alone too: *buy again*, where only items of the
+history compete, on repeat targets; *discover*, where only the other items compete, on new targets.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from abaca.data.sequences import Sequences, Targets
 from abaca.display import html_table, plain
-from abaca.errors import SequencesError, SpecError
+from abaca.errors import SpecError
 from abaca.evaluation import metrics
-from abaca.evaluation.membership import Membership
 from abaca.evaluation.metrics import Bools, Calibration, Estimate, Floats, Ints
 from abaca.evaluation.ranker import Ranker
-from abaca.histories import Histories
-from abaca.nn.answers import Question
-from abaca.types import PAD, whole_number
+from abaca.evaluation.ranking import Ranked, rank_chunk
+from abaca.evaluation.targets import checked_cutoffs, targets_of
 
 Group = Literal["all", "repeat", "new"]
 GROUPS: tuple[Group, ...] = ("all", "repeat", "new")
+Shelf = Literal["buy again", "discover"]
+SHELVES: tuple[Shelf, ...] = ("buy again", "discover")
+
 CHUNK = 256
+"""Targets that are ranked at once."""
+
+NOW_KNOWN = "time of the query known"
 MOST_CELLS = 1 << 31
 """Items of top lists that an evaluation holds at most: ten gigabytes."""
 
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """The metrics over all, the repeat or the new targets."""
+    """The metrics over all, the repeat or the new targets, or on a shelf."""
 
     count: int
     metrics: dict[str, Estimate]  # by name, such as ndcg@10
@@ -44,6 +50,7 @@ class Summary:
     """The summary of an evaluation."""
 
     groups: dict[Group, GroupSummary]
+    shelves: dict[Shelf, GroupSummary]  # each shelf ranked alone
     cold: int  # targets that training never saw; they are misses
     repeats_happen: float  # share of repeats among the targets
     repeats_recommended: dict[int, float]  # share of repeats among the first k recommended, by k
@@ -55,7 +62,7 @@ class Summary:
 class Evaluation:
     """Every target's rank under one ranker, and what follows from the ranks."""
 
-    name: str  # the ranker's
+    name: str  # the ranker's, and whether the time of the query was known
     split: str  # test, valid, or chosen
     cutoffs: tuple[int, ...]
     catalogue: int  # V
@@ -63,21 +70,24 @@ class Evaluation:
     positions: Ints  # (T,)
     items: Ints  # (T,) the targets
     rank: Ints  # (T,); V + 1 for a cold target
+    shelf_rank: Ints  # (T,) among the items of the history for a repeat, among the others for a new target
     repeat: Bools  # (T,) the target is in the whole history
     top: NDArray[np.int32]  # (T, n) with n the largest cutoff, at most V
     top_repeat: Bools  # (T, n) the recommended item is in the whole history
     repeat_probability: Floats  # (T,)
+    now_known: bool = False  # the ranker was told the time of each target
 
     def __repr__(self) -> str:
         means = ", ".join(f"{metric} {self.mean(metric):.4f}" for metric in self.metric_names)
         return f"Evaluation({self.name}: {means}; {len(self.rank):,} {self.split} targets)"
 
     def _repr_html_(self) -> str:
+        groups = (*GROUPS, *SHELVES)
         rows = [
-            (metric, *(f"{self.mean(metric, group):.4f}" if self.mask(group).any() else "–" for group in GROUPS))
+            (metric, *(f"{self.mean(metric, group):.4f}" if self.mask(group).any() else "–" for group in groups))
             for metric in self.metric_names
         ]
-        head = ("metric", *(f"{group} ({int(self.mask(group).sum()):,})" for group in GROUPS))
+        head = ("metric", *(f"{group} ({int(self.mask(group).sum()):,})" for group in groups))
         return html_table(f"{self.name}, {self.split} targets", head, rows)
 
     @property
@@ -90,20 +100,26 @@ class Evaluation:
         """The names of the metrics at all cutoffs."""
         return tuple(f"{name}@{k}" for k in self.cutoffs for name in metrics.GAINS)
 
-    def mask(self, group: Group = "all") -> Bools:
-        """Mask of the targets in a group."""
-        if group not in GROUPS:
-            raise ValueError(f"got group {group!r}, expected one of {', '.join(GROUPS)}")
-        return {"all": np.ones_like(self.repeat), "repeat": self.repeat, "new": ~self.repeat}[group]
+    def mask(self, group: Group | Shelf = "all") -> Bools:
+        """Mask of the targets in a group, or of those that a shelf is measured on."""
+        if group not in GROUPS and group not in SHELVES:
+            raise ValueError(f"got group {group!r}, expected one of {', '.join((*GROUPS, *SHELVES))}")
+        if group == "all":
+            return np.ones_like(self.repeat)
+        return self.repeat if group in ("repeat", "buy again") else ~self.repeat
 
-    def gains(self, metric: str) -> Floats:
-        """The gain of each target under a metric such as `ndcg@20`; it is 0 for a rank beyond the last item."""
-        return metrics.gains_or_zero(self.rank, self.catalogue, metric)
+    def gains(self, metric: str, group: Group | Shelf = "all") -> Floats:
+        """The gain of each target under a metric such as `ndcg@20`; it is 0 for a rank beyond the last item.
 
-    def mean(self, metric: str, group: Group = "all") -> float:
-        """Give a metric's mean over a group without an interval; NaN for an empty group."""
+        Each target is ranked in the single list, or on its shelf where the group is a shelf.
+        """
+        rank = self.shelf_rank if group in SHELVES else self.rank
+        return metrics.gains_or_zero(rank, self.catalogue, metric)
+
+    def mean(self, metric: str, group: Group | Shelf = "all") -> float:
+        """Give a metric's mean over a group or on a shelf, without an interval; NaN where there are no targets."""
         mask = self.mask(group)
-        return float(self.gains(metric)[mask].mean()) if mask.any() else float("nan")
+        return float(self.gains(metric, group)[mask].mean()) if mask.any() else float("nan")
 
     @cached_property
     def summary(self) -> Summary:
@@ -111,16 +127,21 @@ class Evaluation:
         return self.summarise()
 
     def summarise(self, resamples: int = metrics.RESAMPLES, seed: int = 0, level: float = metrics.LEVEL) -> Summary:
-        """Give the metrics of each group with intervals, and what the lists are made of."""
-        masks = [self.mask(group) for group in GROUPS]
-        columns = [self.gains(metric) for metric in self.metric_names]
-        estimates = metrics.mean_estimates(columns, masks, self.users, resamples, seed, level)
+        """Give the metrics of each group and shelf with intervals, and what the lists are made of."""
+        names, masks = self.metric_names, [self.mask(group) for group in GROUPS]
+        columns = [self.gains(metric, ranked) for ranked in ("all", "discover") for metric in names]
+        rows = metrics.mean_estimates(columns, masks, self.users, resamples, seed, level)  # one resampling for both
+        single, shelf = (
+            [
+                GroupSummary(int(mask.sum()), dict(zip(names, row[at:], strict=False)))
+                for mask, row in zip(masks, rows, strict=True)
+            ]
+            for at in (0, len(names))
+        )
         lists = {k: (self.top[:, :k], self.top_repeat[:, :k]) for k in self.cutoffs}
         return Summary(
-            groups={
-                group: GroupSummary(int(mask.sum()), dict(zip(self.metric_names, row, strict=True)))
-                for group, mask, row in zip(GROUPS, masks, estimates, strict=True)
-            },
+            groups=dict(zip(GROUPS, single, strict=True)),
+            shelves=dict(zip(SHELVES, shelf[1:], strict=True)),  # repeat and new targets
             cold=int(self.cold.sum()),
             repeats_happen=float(self.repeat.mean()),
             repeats_recommended={k: metrics.repeat_share(top, repeat) for k, (top, repeat) in lists.items()},
@@ -131,7 +152,7 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         """Give the summary as plain data for `json.dumps`; a number that does not exist is None."""
         head = {"name": self.name, "split": self.split, "targets": len(self.rank), "catalogue": self.catalogue}
-        return {**head, **plain(asdict(self.summary))}
+        return {**head, "now_known": self.now_known, **plain(asdict(self.summary))}
 
 
 def evaluate(
@@ -140,15 +161,18 @@ def evaluate(
     targets: str | Targets = "test",
     cutoffs: Sequence[int] = (10,),
     progress: Callable[[int, int], None] | None = None,
-    chunk: int = CHUNK,
+    now: bool = False,
 ) -> Evaluation:
     """Rank every target of `test`, `valid` or a choice of targets, and gather what the metrics need.
 
     The history of a target is all of the user's items before it; the ranker sees those that are in the catalogue.
-    `progress` is called with the number of targets done and their total.
+    `progress` is called with the number of targets done and their total. With `now` the ranker is also told the time of
+    each target, as if it was asked at that moment.
     """
     ks = checked_cutoffs(cutoffs)
     split, users, positions = targets_of(sequences, targets)
+    if now and sequences.times is None:
+        raise SpecError("the log has no times, so the time of the query is not known; leave `now` out")
     items = np.asarray(sequences.items[positions], dtype=np.int64)
     catalogue = sequences.catalogue.size
     n = min(ks[-1], catalogue)
@@ -158,70 +182,17 @@ def evaluate(
         )
     order = np.argsort(positions - sequences.offsets[users], kind="stable")  # histories of one length cost no padding
     parts = []
-    for start in range(0, len(order), chunk):
-        chosen = order[start : start + chunk]
+    for start in range(0, len(order), CHUNK):
+        chosen = order[start : start + CHUNK]
         histories = sequences.histories(users[chosen], positions[chosen])
-        parts.append(_rank(ranker, histories, items[chosen], catalogue, n))
+        told = histories if now else replace(histories, now=None)
+        parts.append(rank_chunk(ranker, told, items[chosen], catalogue, n))
         if progress is not None:
             progress(start + len(chosen), len(order))
     back = np.argsort(order)
-    columns = [np.concatenate(column)[back] for column in zip(*parts, strict=True)]
-    return Evaluation(ranker.name, split, ks, catalogue, users, positions, items, *columns)
-
-
-def checked_cutoffs(given: Sequence[int]) -> tuple[int, ...]:
-    """The cutoffs, ascending, each once."""
-    try:
-        found = [whole_number(cutoff) or 0 for cutoff in given]
-    except TypeError:
-        raise SpecError(f"got cutoffs {given!r}, expected a list such as (5, 10)") from None
-    if not found or min(found) < 1:
-        raise SpecError(f"got cutoffs {tuple(given)}, expected one or more whole numbers of at least 1")
-    return tuple(sorted(set(found)))
-
-
-def targets_of(sequences: Sequences, targets: str | Targets) -> tuple[str, Ints, Ints]:
-    """Name the split and give its users and positions."""
-    splits = {"test": sequences.test, "valid": sequences.valid}
-    if not (targets in splits if isinstance(targets, str) else isinstance(targets, Targets)):
-        raise SpecError(f"got targets {targets!r}, expected 'test', 'valid' or Targets")
-    split = targets if isinstance(targets, str) else "chosen"
-    found = splits[targets] if isinstance(targets, str) else targets
-    if not len(found.users):
-        raise SequencesError(f"{sequences.path}: no {split} targets to rank; prepare a longer log or another split")
-    return split, np.asarray(found.users, dtype=np.int64), np.asarray(found.positions, dtype=np.int64)
-
-
-class _Ranked(NamedTuple):
-    """A chunk's columns, in the order of the fields of an evaluation."""
-
-    rank: Ints
-    repeat: Bools
-    top: NDArray[np.int32]
-    top_repeat: Bools
-    repeat_probability: Floats
-
-
-def _rank(ranker: Ranker, histories: Histories, items: Ints, catalogue: int, n: int) -> _Ranked:
-    """Rank a chunk of targets, and look targets and lists up in the whole histories."""
-    cold = items >= catalogue
-    known = histories.known(catalogue)
-    question = Question(
-        targets=torch.from_numpy(np.where(cold, PAD, items)),  # no ranker can score a cold item
-        n=n,
-        mass_of=torch.from_numpy(Membership(known, catalogue).rectangle()),
-        banned=torch.empty(len(items), 0, dtype=torch.int64),
-    )
-    found = ranker.ask(known, question)
-    if found.items.shape != (len(items), n):
-        raise ValueError(f"{ranker.name}: got a list of shape {tuple(found.items.shape)}, expected {(len(items), n)}")
-    rank = np.where(cold, catalogue + 1, found.rank.numpy()).astype(np.int64)
-    if rank.min() < 1 or rank.max() > catalogue + 1:
-        raise ValueError(f"{ranker.name}: got ranks {rank.min()} to {rank.max()}, expected 1 to {catalogue + 1}")
-    top = found.items.masked_fill(found.logits == -torch.inf, PAD).numpy().astype(np.int32)
-    whole = Membership(histories, 1 + max(catalogue - 1, int(items.max()), int(histories.items.max(initial=0))))
-    repeat = whole.holds(np.column_stack([items, top]))  # (T, 1 + n)
-    return _Ranked(rank, repeat[:, 0], top, repeat[:, 1:], found.mass.clamp(0, 1).double().numpy())
+    columns = Ranked(*(np.concatenate(column)[back] for column in zip(*parts, strict=True)))
+    name = f"{ranker.name}, {NOW_KNOWN}" if now else ranker.name
+    return Evaluation(name, split, ks, catalogue, users, positions, items, *columns, now_known=now)
 
 
 @dataclass(frozen=True)
@@ -231,7 +202,7 @@ class Comparison:
     a: str
     b: str
     metric: str
-    group: Group
+    group: Group | Shelf
     count: int
     difference: Estimate  # a − b
     p_value: float  # two-sided, of a sign-flip permutation test
@@ -246,26 +217,28 @@ def compare(
     a: Evaluation,
     b: Evaluation,
     metric: str = "ndcg@10",
-    group: Group = "all",
+    group: Group | Shelf = "all",
     resamples: int = metrics.FLIPS,
     seed: int = 0,
 ) -> Comparison:
-    """Test whether two rankers differ on the same targets, user by user."""
+    """Test whether two rankers differ on the same targets, user by user, in the single list or on a shelf."""
     for field in ("users", "positions", "items"):
         if not np.array_equal(getattr(a, field), getattr(b, field)):
             raise ValueError(f"got {a.name} and {b.name} on different targets ({field}), expected the same targets")
     mask = a.mask(group)
-    test = metrics.paired_test(a.gains(metric)[mask], b.gains(metric)[mask], a.users[mask], resamples, seed)
+    ours, theirs = (each.gains(metric, group)[mask] for each in (a, b))
+    test = metrics.paired_test(ours, theirs, a.users[mask], resamples, seed)
     return Comparison(a.name, b.name, metric, group, int(mask.sum()), test.difference, test.p_value)
 
 
 def table(evaluations: Sequence[Evaluation]) -> list[dict[str, str | float | None]]:
-    """Lay evaluations out as rows: the ranker, then each metric over all, repeat and new targets.
+    """Lay evaluations out as rows: the ranker, then each metric over all, repeat and new targets and on each shelf.
 
-    Columns are named like `ndcg@10 repeat`; a group without targets has None.
+    Columns are named like `ndcg@10 repeat` and `ndcg@10 buy again`; a group without targets has None.
     """
+    groups = (*GROUPS, *SHELVES)
     rows: list[dict[str, str | float | None]] = []
     for evaluation in evaluations:
-        cells = {f"{m} {group}": plain(evaluation.mean(m, group)) for m in evaluation.metric_names for group in GROUPS}
+        cells = {f"{m} {group}": plain(evaluation.mean(m, group)) for m in evaluation.metric_names for group in groups}
         rows.append({"ranker": evaluation.name, **cells})
     return rows

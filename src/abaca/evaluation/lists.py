@@ -13,9 +13,11 @@ import pyarrow.parquet
 
 from abaca.data.sequences import Sequences
 from abaca.errors import QueryError
-from abaca.evaluation.evaluate import Evaluation, checked_cutoffs, targets_of
+from abaca.evaluation.evaluate import Evaluation
 from abaca.evaluation.membership import Membership
 from abaca.evaluation.metrics import Ints
+from abaca.evaluation.ranking import shelf_ranks
+from abaca.evaluation.targets import checked_cutoffs, targets_of
 from abaca.types import PAD, Id
 
 NAMES = {
@@ -75,12 +77,20 @@ class Lists:
         top = np.where(at < self.starts[users + 1][:, None], padded[np.minimum(at, len(self.items))], PAD)
         held = Membership(sequences.histories(users, positions), len(sequences.catalogue))
         seen = held.holds(np.column_stack([items, top]))
-        rank = np.minimum(self._places(users, items), catalogue + 1)
+        rank = np.where(items < catalogue, np.minimum(self._places(users, items), catalogue + 1), catalogue + 1)
+        ahead = self._ahead(users, np.where(rank > catalogue, 0, rank), held) - seen[:, 0]  # the target aside
         unknown = np.full(len(users), np.nan)
         return Evaluation(
-            self.name, split, ks, catalogue, users, positions, items,
-            np.where(items < catalogue, rank, catalogue + 1), seen[:, 0], top.astype(np.int32), seen[:, 1:], unknown,
+            self.name, split, ks, catalogue, users, positions, items, rank,
+            shelf_ranks(rank, ahead, seen[:, 0], catalogue), seen[:, 0], top.astype(np.int32), seen[:, 1:], unknown,
         )  # fmt: skip
+
+    def _ahead(self, users: Ints, places: Ints, held: Membership) -> Ints:
+        """How many of the first places of each list (T,) hold items of the history."""
+        rows = np.repeat(np.arange(len(users)), places)
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(places) - places, places)
+        repeated = held.contains(rows, self.items[np.repeat(self.starts[users], places) + within])
+        return np.bincount(rows[repeated], minlength=len(users))
 
     def _places(self, users: Ints, items: Ints) -> Ints:
         """The first place of each item in its user's list, from 1; far beyond for an absent item."""

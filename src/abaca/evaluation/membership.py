@@ -16,9 +16,12 @@ class Membership:
 
     def holds(self, items: np.ndarray) -> Bools:
         """Which items (B, m) are in the history of their row; a negative one is in none."""
-        asked = np.arange(self.count)[:, None] * self.width + items
-        at = np.searchsorted(self.keys, asked)
-        found = np.append(self.keys, -1)[at] == asked
+        return self.contains(np.arange(self.count)[:, None], items)
+
+    def contains(self, rows: Ints, items: np.ndarray) -> Bools:
+        """Which items are in the histories of their rows."""
+        asked = rows * self.width + items
+        found = np.append(self.keys, -1)[np.searchsorted(self.keys, asked)] == asked
         return np.asarray(found & (items >= 0) & (items < self.width))
 
     def rectangle(self) -> Ints:

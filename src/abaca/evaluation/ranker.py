@@ -140,6 +140,7 @@ def no_answer(rows: int, n: int, catalogue: int) -> Answer:
         partitions=torch.zeros(shape, dtype=torch.int8),
         normaliser=torch.full((rows,), torch.nan),
         mass=torch.full((rows,), torch.nan),
+        ahead=torch.zeros(rows, dtype=torch.int64),
     )
 
 

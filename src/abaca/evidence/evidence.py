@@ -163,8 +163,8 @@ class Evidence:
             for kind, found in document["weights"].items()
         }
         counts = Transitions(**{name: tensor.numpy() for name, tensor in tensors.items()})
-        gap, seconds = document["clock"]
-        return cls(tuple(document["parts"]), document["window"], Clock(gap, seconds), counts, weights)
+        gap, second = document["clock"]
+        return cls(tuple(document["parts"]), document["window"], Clock(float(gap), float(second)), counts, weights)
 
 
 def check_parts(parts: Sequence[str]) -> tuple[str, ...]:

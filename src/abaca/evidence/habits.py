@@ -11,7 +11,8 @@ With p the place of the target, ℓ the place of an item's last occurrence, n it
     time rhythm  as rhythm, in time
     hour, week   the share of its occurrences within an hour of the same hour of the day, and of the week
 
-Times are measured to *now* where it is known, else to the latest interaction. Hours need *now*, and times in seconds.
+Times are measured to *now* where it is known, else to the latest interaction. Hours need *now*, and times that count
+from 1970.
 """
 
 from typing import NamedTuple
@@ -49,6 +50,10 @@ PLACES = 0.5
 """If more gaps than this share are equal, times are places of a history and say no more than the order."""
 
 DAY, HOUR = 86_400.0, 3_600.0
+UNITS = (1.0, 1e3, 1e6, 1e9)
+"""Seconds, milliseconds, microseconds, nanoseconds."""
+SINCE, UNTIL = 315_532_800.0, 4_102_444_800.0
+"""1980 and 2100, in seconds since 1970: times between them in some unit count from 1970."""
 
 
 class Owned(NamedTuple):
@@ -64,27 +69,27 @@ class Clock(NamedTuple):
 
     gap: float
     """The usual time between two interactions of a user; 0 where times say no more than the order."""
-    seconds: bool
-    """Whether times are seconds since 1970."""
+    second: float
+    """How much of its unit a second is, such as 1000 for milliseconds; 0 where times do not count from 1970."""
 
     @classmethod
     def of(cls, rows: Histories) -> "Clock":
         """Read it off the training rows."""
         if rows.times is None or not len(rows.items):
-            return cls(0.0, False)
+            return cls(0.0, 0.0)
         gaps = np.diff(rows.times)[np.diff(rows.rows) == 0]
         positive = gaps[gaps > 0]
         usual = float(np.median(positive)) if len(positive) else 0.0
         if not len(positive) or np.mean(positive == usual) > PLACES:
-            return cls(0.0, False)
-        seconds = float(rows.times.min()) > 1e8 and float(rows.times.max()) < 1e10
-        return cls(usual, seconds)
+            return cls(0.0, 0.0)
+        first, last = float(rows.times.min()), float(rows.times.max())
+        return cls(usual, next((unit for unit in UNITS if first / unit >= SINCE and last / unit < UNTIL), 0.0))
 
     def kind(self, histories: Histories) -> str:
         """What can be known of these histories: order, times or now."""
         if histories.times is None or not self.gap:
             return "order"
-        return "now" if histories.now is not None and self.seconds else "times"
+        return "now" if histories.now is not None and self.second else "times"
 
 
 def describe(histories: Histories, window: int, clock: Clock, kind: str) -> Owned:
@@ -187,7 +192,7 @@ def _in_time(histories: Histories, at: _Occurrences, clock: Clock, known: bool) 
         "time rhythm": _rhythm(since, at.times, times[at.last] - times[at.first]),
     }
     if known:
-        apart = np.abs(moment[histories.rows] - times)
+        apart = np.abs(moment[histories.rows] - times) / clock.second
         values |= {"hour": _share_near(apart, DAY, at), "week": _share_near(apart, 7 * DAY, at)}
     return values
 

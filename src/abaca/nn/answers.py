@@ -1,4 +1,4 @@
-"""Questions about rows of scores, and their answers: rank of a target, best items, normaliser, probability of items."""
+"""Questions about rows of scores, and their answers: rank of a target, best items, normaliser, given items."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -26,6 +26,7 @@ class Answer(NamedTuple):
     partitions: Tensor  # (N, n) the part that scored them: COPY, 0 for the base, i ≥ 1 for level i
     normaliser: Tensor  # (N,) log-sum-exp of all logits
     mass: Tensor  # (N,) probability of the items in `mass_of`
+    ahead: Tensor  # (N,) other items of `mass_of` that score at least as high as the target; 0 without a target
 
 
 class Question(NamedTuple):
@@ -68,14 +69,19 @@ def answer_tile(tile: Tile, question: Question) -> Answer:
     behind = (items < hit).sum(1)  # NaN counts against the target
     rank = torch.where(targets >= 0, items.shape[1] - behind, items.shape[1] + 1)
     normaliser = logits.logsumexp(dim=1)
-    mass = (logits.gather(1, question.mass_of[rows]) - normaliser[:, None]).exp().sum(1)
+    mass_of = question.mass_of[rows]
+    scored = logits.gather(1, mass_of)  # (n, X)
+    mass = (scored - normaliser[:, None]).exp().sum(1)
+    others = (mass_of < items.shape[1]) & (mass_of != targets[:, None]) & (targets >= 0)[:, None]
+    ahead = (others & ~(scored < hit)).sum(1)
     allowed = logits.clone() if question.banned.shape[1] or question.only is not None else logits
     if question.only is not None:
         only = question.only[rows]
         allowed = torch.full_like(logits, -torch.inf).scatter_(1, only, logits.gather(1, only))
     allowed.scatter_(1, question.banned[rows], -torch.inf)
     best = allowed[:, :-1].topk(min(question.n, items.shape[1]), dim=1)
-    return Answer(rank, best.indices, best.values, _partitions(tile).gather(1, best.indices), normaliser, mass)
+    partitions = _partitions(tile).gather(1, best.indices)
+    return Answer(rank, best.indices, best.values, partitions, normaliser, mass, ahead)
 
 
 def _partitions(tile: Tile) -> Tensor:

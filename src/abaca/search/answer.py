@@ -49,7 +49,7 @@ class IndexSearch:
 
     @torch.no_grad()
     def __call__(self, scores: Scores, question: Question) -> Answer:
-        """The result of `abaca.nn.answers.answer`, except for ranks of targets, which an index cannot compute."""
+        """The result of `abaca.nn.answers.answer`, except for ranks and `ahead` of targets: an index has none."""
         assert isinstance(scores, Logits), "other scores are served by exact search only"
         items = self._candidates(scores, question)  # (N, C), ascending, V where there is none
         tile = _tile(scores, items)
@@ -62,6 +62,7 @@ class IndexSearch:
             partitions=found.partitions,
             normaliser=normaliser,
             mass=found.mass * (found.normaliser - normaliser).exp(),
+            ahead=found.ahead,
         )
 
     @staticmethod

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from abaca.data.sequences import Sequences
-from abaca.evaluation.evaluate import GROUPS, Comparison, Evaluation, Group
+from abaca.evaluation.evaluate import GROUPS, Comparison, Evaluation, Group, Shelf
 from abaca.evaluation.metrics import Estimate
 from abaca.study.cases import Case
 from abaca.study.draw import SOFT, Figure
@@ -18,7 +18,10 @@ from abaca.study.report import KEY, case_html
 from abaca.study.table import Cell, Line, Table, bold_best, plain, to_html
 
 METRIC = "ndcg@10"
-GROUP_WORDS: dict[Group, str] = {"all": "over all targets", "repeat": "on repeats", "new": "on new items"}
+GROUP_WORDS: dict[Group | Shelf, str] = {
+    "all": "over all targets", "repeat": "on repeats", "new": "on new items",
+    "buy again": "on the shelf “buy again”", "discover": "on the shelf “discover”",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def report(found: Findings) -> str:
         + "".join(case_html(case, found.source.who) for case in found.cases),
         "Training": facts(found.settings),
         "Next": paragraph("The models are beside this page. In its folder:")
-        + f"<pre>{escape(chr(10).join(next_commands('cpr', found.sequences)))}</pre>",
+        + f"<pre>{escape(chr(10).join(next_commands('default', found.sequences)))}</pre>",
     }
     lead = f"{share:.0%} of the next items are repeats, the rest is new. A recommender has to predict which is due."
     head = "<header><p class='over'>Abaca demo</p><h1>When to repeat, when to explore</h1>"

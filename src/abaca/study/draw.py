@@ -29,7 +29,8 @@ COLOURS = {
 
 BASELINE_MARKERS = {
     "popularity": "p", "most recent": ">", "personal frequency": "d", "sequential rules": "H",
-    "decayed sequential rules": "v",
+    "decayed sequential rules": "v", "personal follow": "<", "rules without history": "^", "blend": "8",
+    "counts alone": "*",
 }  # fmt: skip
 
 TITLE_POINTS, LEAST_POINTS = 9.5, 7.0

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from abaca.auto import MODES
 from abaca.data.prepare import PrepareOptions
 from abaca.data.synthetic import RULES
 from abaca.errors import SpecError
@@ -270,6 +271,8 @@ def _check_options(study: Study, row: RowKey) -> None:
         single = ({name: value} for name, values in study.sweep.options.items() for value in values)
         for change in ({}, *(single if study.sweep.covers(row) else ())):
             merged = study.merged(row.encoder, options, change)
+            if merged.pop("options", "fixed") not in MODES:
+                raise SpecError(f"'options' is one of {', '.join(MODES)}")
             for name in merged:
                 if name in fixed:
                     raise SpecError(f"'{name}' cannot be an option of a study; use {fixed[name]}")

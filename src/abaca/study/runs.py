@@ -62,7 +62,8 @@ class Run:
 
     def recommender(self) -> Recommender:
         """The recommender that trains it."""
-        return Recommender(self.row.encoder, self.row.output, seed=self.seed, **dict(self.options))
+        options = {"options": "fixed", **dict(self.options)}
+        return Recommender(self.row.encoder, self.row.output, seed=self.seed, **options)
 
 
 def digest(value: Any) -> str:
@@ -98,7 +99,7 @@ class Workspace:
         file = self.path / "ranks" / f"{run.folder}.npz"
         file.parent.mkdir(exist_ok=True)
         with locked(Path(f"{file}.lock")):
-            if not file.exists():
+            if not _is_complete(file):
                 recommender = self.train(run, sequences, callback)
                 began = time.perf_counter()
                 result = recommender.evaluate(sequences)
@@ -172,7 +173,15 @@ def _opened(place: Path) -> Sequences:
     return Sequences.open(place)
 
 
-_ARRAYS = ("users", "positions", "items", "rank", "repeat", "top", "top_repeat", "repeat_probability")
+_ARRAYS = ("users", "positions", "items", "rank", "shelf_rank", "repeat", "top", "top_repeat", "repeat_probability")
+
+
+def _is_complete(file: Path) -> bool:
+    """Whether ranks are there with every column; an earlier release wrote fewer."""
+    if not file.exists():
+        return False
+    with np.load(file) as arrays:
+        return set(_ARRAYS) <= set(arrays.files)
 
 
 def _save(file: Path, result: Evaluation, seconds: float) -> None:

@@ -72,7 +72,7 @@ class Search:
 
     def recommender(self, chosen: Options) -> Recommender:
         """The recommender of a trial."""
-        return Recommender(self.encoder, self.output, **self.options(chosen))
+        return Recommender(self.encoder, self.output, options="fixed", **self.options(chosen))
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Tuning:
         best = max(done, key=lambda trial: trial.value)
         found = Found(self.finished, self.finished - len(done), best.value, self.search.options(best.params))
         lines = [f"# The best of {found.trials} trials on validation {METRIC.upper()}: {found.value:.4f}."]
-        options = {"encoder": self.search.encoder, "output": self.search.output, **found.options}
+        options = {"encoder": self.search.encoder, "output": self.search.output, "options": "fixed", **found.options}
         lines += [f"{name} = {json.dumps(value)}" for name, value in options.items()]
         with locked(self.folder / "trials.lock"):
             write_text(self.folder / BEST, "\n".join(lines) + "\n")

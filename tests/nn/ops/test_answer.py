@@ -6,7 +6,7 @@ from torch import Tensor
 
 from abaca.nn import ops
 from abaca.nn.answers import COPY, Answer, Question, answer
-from abaca.nn.logits import Level, Logits, Overrides
+from abaca.nn.logits import Additions, Level, Logits, Overrides
 
 from .cases import CASES, Case, as_leaves, settled
 
@@ -33,11 +33,12 @@ def assert_same(logits: Logits, question: Question) -> None:
     logits, question = logits.take(rows), take(question, rows)
     got, expected = answer(logits, question), answer(as_leaves(logits, torch.float64), question)
     assert torch.equal(got.rank, expected.rank)
+    assert torch.equal(got.ahead, expected.ahead)
     finite = expected.logits.isfinite()  # items that may not be recommended come last, in any order
     assert torch.equal(got.logits.isfinite(), finite)
     assert torch.equal(got.items[finite], expected.items[finite])
     assert torch.equal(got.partitions[finite], expected.partitions[finite])
-    assert [x.dtype for x in (got.rank, got.items, got.partitions)] == [torch.int64, torch.int64, torch.int8]
+    assert [x.dtype for x in (got.rank, got.ahead, got.items, got.partitions)] == [*[torch.int64] * 3, torch.int8]
     for ours, theirs in (
         (got.logits, expected.logits),
         (got.normaliser, expected.normaliser),
@@ -90,10 +91,23 @@ def ask(logits: Logits, target: int, n: int) -> Answer:
 def test_a_row_by_hand() -> None:
     # item 4 is the best of the base and is halved; item 0 belongs to the history
     found = ask(hand_made([3.0], [9.0, 2.0, 2.0, 1.0, 8.0]), target=2, n=5)
+    assert found.ahead.tolist() == [1]
     assert found.rank.tolist() == [4]  # a tie counts against the target; 9.0 was the top-1, then overridden
     assert found.items.tolist() == [[4, 0, 1, 2, 3]]
     assert found.partitions.tolist() == [[0, COPY, 0, 0, 0]]
     assert found.mass.item() == pytest.approx(torch.tensor([8.0, 3, 2, 2, 1]).softmax(0)[1].item(), rel=1e-6)
+
+
+def test_additions_move_items_before_and_behind_the_target() -> None:
+    # 3, 2, 2, 1, 8 become 1.5, 2, 2, 2.5, 8; the last slot is empty
+    ids, factor, bonus = torch.tensor([[0, 3, 5]]), torch.tensor([[0.5, 1.0, 1.0]]), torch.tensor([[0.0, 1.5, 0.0]])
+    logits = hand_made([3.0], [9.0, 2.0, 2.0, 1.0, 8.0])._replace(additions=Additions(ids, factor, bonus))
+    found = ask(logits, target=2, n=5)
+    assert found.rank.tolist() == [4]
+    assert found.ahead.tolist() == [0]  # item 0 is behind now
+    assert found.items.tolist() == [[4, 3, 1, 2, 0]]
+    assert found.logits.tolist() == [[8.0, 2.5, 2.0, 2.0, 1.5]]
+    assert ask(logits, target=0, n=1).ahead.tolist() == [0]
 
 
 def test_ties_stand_in_the_order_of_the_items() -> None:
@@ -123,6 +137,9 @@ def test_what_is_no_number_ranks_last() -> None:
     targets = question_of(case).targets
     assert torch.equal(found.rank, torch.where(targets >= 0, case.catalogue, case.catalogue + 1))
     assert found.normaliser.isnan().all()
+    given = question_of(case).mass_of
+    others = ((given < case.catalogue) & (given != targets[:, None])).sum(1)
+    assert torch.equal(found.ahead, torch.where(targets >= 0, others, 0))
     assert (found.items >= 0).all()
     assert (found.items < case.catalogue).all()
 
@@ -131,7 +148,7 @@ def test_no_rows() -> None:
     case = Case(rows=0, levels=(10,))
     found = answer(case.logits(), question_of(case, 3))
     assert found.items.shape == found.logits.shape == found.partitions.shape == (0, 3)
-    assert found.rank.shape == found.normaliser.shape == found.mass.shape == (0,)
+    assert found.rank.shape == found.normaliser.shape == found.mass.shape == found.ahead.shape == (0,)
 
 
 def test_the_native_form_is_called(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The answer to a `Question` by the native library: rank, best items, normaliser and probability of given items.
+"""The answer to a `Question` by the native library: rank, best items, normaliser, given items.
 
 The plain form is `abaca.nn.answers.answer_tile`, which also states what each field holds. Here torch multiplies and one
 call does the rest of a tile of rows.
@@ -31,6 +31,7 @@ def native(
         torch.empty(packed.rows, n, dtype=torch.int8),
         torch.empty(packed.rows),
         torch.empty(packed.rows),
+        torch.empty(packed.rows, dtype=torch.int64),
     )
     widths = lists[0].shape[1], lists[1].shape[1], -1 if only is None else allowed.shape[1]
     struct = QuestionStruct(n, *widths, *(tensor.data_ptr() for tensor in (targets, *lists, *found)))

@@ -63,11 +63,12 @@ def _steps(gates: Tensor, weight_state: Tensor, keep: bool) -> tuple[Tensor, Ten
     states = torch.empty(length + 1, batch, hidden)
     states[0] = 0
     step, portable, transposed = function("abaca_gru_step"), is_portable(), weight_state.T
-    for t in range(length):
-        kept = t if keep else 0
-        torch.mm(states[t], transposed, out=products[kept])
-        pointers = _row_pointer(gates, t), _row_pointer(products, kept), _row_pointer(states, t)
-        step(batch, hidden, *pointers, _row_pointer(states, t + 1), portable)
+    rows = states.unbind()
+    steps = zip(gates.unbind(), products.expand_as(gates).unbind(), rows[:-1], rows[1:], strict=True)
+    for gate, product, state, following in steps:
+        torch.mm(state, transposed, out=product)
+        pointers = gate.data_ptr(), product.data_ptr(), state.data_ptr(), following.data_ptr()
+        step(batch, hidden, *pointers, portable)
     return states, products
 
 
@@ -90,21 +91,17 @@ class _Steps(torch.autograd.Function):
             raise RuntimeError("a GRU's backward pass runs only once: its gates become gradients in place")
         inputs, weight_in, weight_state, states = ctx.saved_tensors
         (gates, products), ctx.kept = ctx.kept, None
-        length, batch, hidden = grad_states.shape
+        _, batch, hidden = grad_states.shape
         grad_states = grad_states.contiguous()
         grad = torch.zeros(batch, hidden)
         backward, portable = function("abaca_gru_backward"), is_portable()
-        for t in range(length - 1, -1, -1):
-            pointers = (_row_pointer(tensor, t) for tensor in (gates, products, states, grad_states))
+        steps = zip(gates.unbind(), products.unbind(), states[:-1].unbind(), grad_states.unbind(), strict=True)
+        for gate, product, state, upstream in reversed(list(steps)):
+            pointers = gate.data_ptr(), product.data_ptr(), state.data_ptr(), upstream.data_ptr()
             backward(batch, hidden, *pointers, grad.data_ptr(), portable)
-            grad.addmm_(products[t], weight_state)
+            grad.addmm_(product, weight_state)
         gates, products = gates.view(-1, 3 * hidden), products.view(-1, 3 * hidden)
         grad_inputs = torch.mm(gates, weight_in).view_as(inputs) if ctx.needs_input_grad[0] else None
         grad_in = torch.mm(gates.T, inputs.view(-1, inputs.shape[2]))
         grad_state = torch.mm(products.T, states[:-1].reshape(-1, hidden))
         return grad_inputs, grad_in, grad_state
-
-
-def _row_pointer(tensor: Tensor, t: int) -> int:
-    """Where row t of a contiguous tensor begins."""
-    return tensor.data_ptr() + t * tensor.stride(0) * tensor.element_size()

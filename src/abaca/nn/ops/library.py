@@ -73,7 +73,7 @@ class QuestionStruct(ctypes.Structure):
     _fields_ = (
         *_integers("n", "mass_width", "banned_width", "only_width"),
         *_pointers("targets", "mass_of", "banned", "only"),
-        *_pointers("rank", "items", "logits", "partitions", "normaliser", "mass"),
+        *_pointers("rank", "items", "logits", "partitions", "normaliser", "mass", "ahead"),
     )
 
 
@@ -97,7 +97,7 @@ class AttentionStruct(ctypes.Structure):
 _LOSS = [POINTER(LogitsStruct), POINTER(LossStruct)]
 _RUNNING = [*_LOSS, POINTER(RunningStruct)]
 
-ABI = 5
+ABI = 6
 """Rises with every change of `SIGNATURES` or a structure; the library exports a function of this number."""
 
 SIGNATURES = {

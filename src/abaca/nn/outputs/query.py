@@ -34,11 +34,11 @@ class MultiInput(nn.Module):
         self.query_dim = 2 * dim
 
     def forward(self, states: Tensor) -> Tensor:
-        """Queries of all positions (B, L, 2·D): a causal convolution of width 3."""
-        before = F.pad(states.flatten(2).transpose(1, 2), (POSITIONS - 1, 0))  # (B, M·D, 2 + L)
-        weight = self.linear.weight.view(len(self.linear.weight), POSITIONS, -1).transpose(1, 2)  # (D, M·D, 3)
-        mixed = F.conv1d(before, weight, self.linear.bias).transpose(1, 2)  # (B, L, D)
-        return torch.cat([states[:, :, -1], F.gelu(mixed)], dim=-1)
+        """Queries of all positions (B, L, 2·D)."""
+        length = states.shape[1]
+        before = F.pad(states.flatten(2), (0, 0, POSITIONS - 1, 0))  # (B, 2 + L, M·D)
+        block = torch.cat([before[:, i : i + length] for i in range(POSITIONS)], dim=2)  # (B, L, 3·M·D)
+        return torch.cat([states[:, :, -1], F.gelu(self.linear(block))], dim=-1)
 
     def at(self, states: Tensor, positions: Tensor) -> Tensor:
         """Queries of some positions (B, T, 2·D); one position of each window is computed alone."""

@@ -1,4 +1,4 @@
-/* The answer of each row of final logits: rank of the target, best items, normaliser, probability of given items. */
+/* The answer of each row of final logits: rank of the target, best items, normaliser, given items. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +21,7 @@ typedef struct {
     int8_t *partitions;     /* (N, n) */
     float *normaliser;      /* (N,) */
     float *mass;            /* (N,) */
+    int64_t *ahead;         /* (N,) */
 } Question;
 
 /* One worker's memory: that of the overrides, and what the answers need. */
@@ -63,6 +64,17 @@ static float mass_of(const Logits *logits, const Question *question, int64_t n, 
         if (ids[i] < logits->catalogue) mass += exp((double)row[ids[i]] - normaliser);
     }
     return (float)mass;
+}
+
+/* The other items of `mass_of` that do not score below the target: all of them where no row of logits is given. */
+static int64_t ahead_of(const Logits *logits, const Question *question, int64_t n, const float *row) {
+    const int64_t *ids = question->mass_of + n * question->mass_width;
+    int64_t target = question->targets[n], ahead = 0;
+    if (target < 0) return 0;
+    for (int64_t i = 0; i < question->mass_width; i++) {
+        if (ids[i] < logits->catalogue && ids[i] != target) ahead += !row || !(row[ids[i]] < row[target]);
+    }
+    return ahead;
 }
 
 /* The logits of the items that may be recommended, −∞ for all others. */
@@ -137,6 +149,7 @@ static void partitions_of(const Logits *logits, const Question *question, int64_
 static void no_answer(const Logits *logits, const Question *question, int64_t n) {
     question->rank[n] = question->targets[n] < 0 ? logits->catalogue + 1 : logits->catalogue;
     question->normaliser[n] = question->mass[n] = NAN;
+    question->ahead[n] = ahead_of(logits, question, n, NULL);
     for (int64_t i = 0; i < question->n; i++) {
         question->items[n * question->n + i] = i;
         question->logits[n * question->n + i] = NAN;
@@ -164,6 +177,7 @@ static void answer_row(const Logits *logits, const Primitives *simd, const Quest
     float normaliser = normaliser_of(simd, row, logits->catalogue);
     question->normaliser[n] = normaliser;
     question->mass[n] = mass_of(logits, question, n, row, normaliser);
+    question->ahead[n] = ahead_of(logits, question, n, row);
     if (!question->n) return;
     const float *allowed = restrict_row(logits, question, n, row, desk.allowed);
     if (best_items(logits, simd, question, n, allowed, desk)) {

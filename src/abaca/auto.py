@@ -1,0 +1,53 @@
+"""Options that suit a log, from its size and the length of its histories.
+
+The rules come from validation on twelve logs (docs/choose.md). An option that is given is never changed.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from abaca.data.sequences import Sequences
+from abaca.nn.encoders import encoder_class
+
+MODES = ("auto", "fixed")
+SHORT, LONG = 20.0, 80.0
+"""Histories with fewer items than SHORT on average are short, with more than LONG they are long."""
+
+ENOUGH = 10_000_000
+"""Training targets that a run reads at most, but for the fewest epochs."""
+FEWEST_EPOCHS, MOST_EPOCHS = 5, 16
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The size of a log's training part."""
+
+    users: int
+    items: int
+    interactions: int
+
+    @classmethod
+    def of(cls, sequences: Sequences) -> "Shape":
+        """Read it off prepared sequences."""
+        return cls(sequences.users, sequences.catalogue.size, int((sequences.train_end - sequences.offsets[:-1]).sum()))
+
+    @property
+    def length(self) -> float:
+        """Training interactions of a user, on average."""
+        return self.interactions / max(1, self.users)
+
+
+def suited(encoder: str, shape: Shape) -> dict[str, Any]:
+    """The options of training and of the encoder that suit a log; each has a reason in docs/choose.md."""
+    short, long = shape.length < SHORT, shape.length > LONG
+    epochs = round(ENOUGH / max(1, shape.interactions))
+    chosen: dict[str, Any] = {
+        "start": "counts",
+        "lr": 1e-3 if short else 2e-3,
+        "epochs": min(MOST_EPOCHS, max(FEWEST_EPOCHS, epochs)),
+        "patience": 3,
+        "dim": 128 if short else 64,
+        "dropout": 0.5 if short else 0.2 if long else 0.3,
+    }
+    known = {field.name for field in fields(encoder_class(encoder).Options)}
+    return {name: value for name, value in chosen.items() if name in known or name not in ("dim", "dropout")}
