@@ -10,20 +10,24 @@ from typing import NamedTuple
 
 import abaca
 
-HOUSEHOLDS = {227: "A household that repeats", 1771: "A household that explores"}
+HOUSEHOLDS = {41: "A household that repeats", 811: "A household that explores"}
 NAMES = {
-    "Candy/chocolate": "Chocolate",
-    "Cans soup/chili": "Canned soup",
-    "Frozen meal combo/dinners": "Frozen dinners",
+    "Apples granny smith": "Granny Smith apples",
+    "Eggs - medium": "Eggs",
+    "Eggs - x-large": "Eggs",
+    "Fem. hygn.napkins": "Hygiene products",
+    "Fluid milk white only": "Milk",
     "Frozen single-serve premium entrees/dinners/n": "Frozen meat dinners",
-    "Frozen single-serve premium entrees/dinners/t": "Frozen dinners",
-    "Mediterranean/greek foods": "Greek foods",
-    "Mixes": "Baking mixes",
-    "Organic peppers all": "Organic peppers",
-    "Premium": "Ice cream",
-    "Sour cream/cottage cheese": "Sour cream, cottage cheese",
-    "Sour creams": "Sour cream",
-    "Sweet goods - full size": "Pastries",
+    "Mainstream white bread": "White bread",
+    "Pizza/premium": "Pizza",
+    "Potatoes russet": "Potatoes",
+    "Ready-to-serve soup: chunky/homestyle et": "Soup",
+    "Salad spinach": "Spinach",
+    "Semi-solid salad dressing may": "Mayonnaise",
+    "Soft drink 2 liter bottle carbonated included": "Soft drinks, 2 l",
+    "Soft drink single serving bottle carbonated": "Soft drink",
+    "Soft drinks 12/18&15pack can car": "Soft drinks",
+    "Yogurt multi-packs": "Yogurt",
 }
 """Names of the product table, made short enough to read."""
 
@@ -102,6 +106,6 @@ def drawing(households: list[Household]) -> str:
 
 if __name__ == "__main__":
     demo, to = Path(sys.argv[1]), Path(sys.argv[2])
-    model, prepared = abaca.load(demo / "cpr"), abaca.Sequences.open(demo / "sequences")
+    model, prepared = abaca.load(demo / "default"), abaca.Sequences.open(demo / "sequences")
     both = [household(model, prepared, user, title) for user, title in HOUSEHOLDS.items()]
     to.write_text(drawing(both), encoding="utf-8")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MODELS = {"softmax": "softmax", "default": DEFAULT_OUTPUT}
 """Folders of the models, and their output layers."""
 
-FULL: dict[str, Any] = {"epochs": 3}
+FULL: dict[str, Any] = {"epochs": 6}
 QUICK: dict[str, Any] = {"epochs": 2, "warmup": 20, "dim": 16}
 """Options that differ from the defaults of `abaca train`: shorter training."""
 
