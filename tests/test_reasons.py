@@ -54,15 +54,17 @@ def found(of: Advisor, history: str, **known: object) -> dict[str, Recommendatio
     [
         ({"network": 9.0}, "network"),
         ({"network": 1.0, "own": -1.0, "count": -0.5, "followers": 0.05}, "network"),
+        ({"network": 1.0, "own": 0.3, "count": -0.5, "followers": 0.05}, "network"),
         ({"network": 9.0, "followers": 0.2}, "followers"),
-        ({"network": 9.0, "own": 0.4, "count": 0.2, "follow": 0.3, "followers": 0.2}, "follow"),
-        ({"network": 9.0, "own": 0.4, "count": -0.2, "followers": 0.2}, "own"),
-        ({"network": 9.0, "own": 0.4, "count": 0.3, "followers": 0.5}, "followers"),
-        ({"network": 9.0, "own": 0.2, "count": 0.3, "since": 0.5, "followers": 0.4}, "since"),
+        ({"network": 9.0, "own": 0.4, "count": 0.2, "follow": 0.3, "followers": 0.8}, "follow"),
+        ({"network": 9.0, "own": 0.4, "count": -0.2, "followers": 0.1}, "own"),
+        ({"network": 9.0, "own": 0.4, "count": -0.3, "followers": 0.2}, "followers"),
+        ({"network": 9.0, "own": -0.2, "count": 0.3, "since": 0.5, "followers": 0.4}, "since"),
         ({"network": 9.0, "own": 0.2, "count": 0.3}, "count"),
+        ({"network": 9.0, "own": 0.2, "count": 0.05}, "own"),
     ],
 )
-def test_the_largest_term_of_evidence_leads(terms: dict[str, float], lead: str) -> None:
+def test_habits_together_or_followers_lead_where_they_matter(terms: dict[str, float], lead: str) -> None:
     assert leading(terms) == lead
 
 
@@ -130,7 +132,7 @@ def test_followers_argue_for_what_came_soon_after() -> None:
     assert items["pesto"].argued_by == "followers"
     repeated = found(advisor(followers=2.0), "pasta pesto pasta")["pesto"]
     assert repeated.reason == "repeat · followers: often follows “Pasta” (6 times)"
-    assert found(advisor(followers=2.0), "milk")["milk"].reason == "repeat · followers: came again soon before"
+    assert found(advisor(followers=2.0), "milk")["milk"].reason == "repeat · followers: seen again soon before"
 
 
 def test_what_only_the_network_explains_is_like_items_of_the_history() -> None:

@@ -63,17 +63,20 @@ def pasts_of(histories: Histories, per_second: float | None) -> list[Past]:
 
 
 def leading(terms: Mapping[str, float]) -> str:
-    """The term that argues most for an item: of evidence where it matters, else the network.
+    """The term that argues most for an item: all habits together or followers where they matter, else the network.
 
-    The bonus that every item of a history has is not specific, so that a habit is named in its place.
+    Of the habits the largest is named. What every item of a history gets is not specific, and gives way to it.
     """
-    lead, habit, most, most_of_habits = NETWORK, OWN, LEAST, LEAST
+    total, habit, most = 0.0, OWN, LEAST
     for name, value in terms.items():
-        if name != NETWORK and value >= most:
-            lead, most = name, value
-        if name not in (NETWORK, OWN, FOLLOWERS) and value >= most_of_habits:
-            habit, most_of_habits = name, value
-    return habit if lead == OWN else lead
+        if name not in (NETWORK, FOLLOWERS):
+            total += value
+            if name != OWN and value >= most:
+                habit, most = name, value
+    followers = terms.get(FOLLOWERS, 0.0)
+    if max(total, followers) < LEAST:
+        return NETWORK
+    return habit if total >= followers else FOLLOWERS
 
 
 def reasons(why: Explanation, chosen: Chosen, pasts: list[Past], name: Callable[[int], str]) -> list[list[Reason]]:
@@ -190,9 +193,9 @@ def _follower_words(why: Explanation, chosen: Chosen, leads: list[list[str]], na
     for place, item, source, times in zip(at, items.tolist(), *(part.tolist() for part in found), strict=True):
         count, itself = round(times), source == item
         if count >= FEW:
-            said[place] = f"often {'again soon' if itself else f'follows “{name(source)}”'} ({count:,} times)"
+            said[place] = f"often {'seen again soon' if itself else f'follows “{name(source)}”'} ({count:,} times)"
         else:
-            said[place] = "came again soon before" if itself else f"followed “{name(source)}” before"
+            said[place] = "seen again soon before" if itself else f"followed “{name(source)}” before"
     return said
 
 
