@@ -16,6 +16,7 @@ from abaca.export import OUTPUTS, export_onnx
 from abaca.recommender import Recommender
 
 onnxruntime = pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.slow  # an export takes half a minute; tests/evidence/test_graph.py covers what it computes
 
 PAGE = Path(__file__).parents[1] / "docs" / "export.md"
 WINDOW = 6
@@ -50,8 +51,8 @@ class Case(NamedTuple):
     scope="module",
     params=[
         ("sasrec", "softmax+CPR:4+Mi", True),
-        pytest.param(("gru4rec", "softmax+CP", False), marks=pytest.mark.slow),
-        pytest.param(("gru4rec", "softmax", True), marks=pytest.mark.slow),
+        ("gru4rec", "softmax+CP", False),
+        ("gru4rec", "softmax", True),
     ],
     ids=lambda given: f"{given[0]} {given[1]} {'times' if given[2] else 'order'}",
 )

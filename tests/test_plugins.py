@@ -94,6 +94,24 @@ def test_parts_of_ones_own_go_through_the_cycle(tmp_path: Path) -> None:
     assert abaca.load(tmp_path / "again").recommend([1, 2], 3).ids == loaded.recommend([1, 2], 3).ids
 
 
+def test_evidence_is_fitted_where_the_class_asks_for_it(tmp_path: Path) -> None:
+    class Evident(Wrapped):
+        name = "evident"
+        evidence = ("habits", "followers")
+
+    fitted = abaca.Recommender("gru4rec", Evident(), **QUICK).fit(LOG)
+    assert fitted.saved is not None
+    assert fitted.saved.evidence is not None
+    assert fitted.saved.evidence.parts == Evident.evidence
+    fitted.save(tmp_path)
+    loaded = abaca.load(tmp_path, output=Evident)
+    history = LOG["item"].to_pylist()[:5]
+    assert loaded.recommend(history).to_json() == fitted.recommend(history).to_json()
+    bare = abaca.Recommender("gru4rec", Wrapped(), **QUICK).fit(LOG)
+    assert bare.saved is not None
+    assert bare.saved.evidence is None
+
+
 def test_a_class_or_its_name_will_do() -> None:
     abaca.register(RunningMean)
     assert abaca.Recommender("running-mean", "softmax", dim=4).encoder_options == {"dim": 4, "power": 1.0}
