@@ -12,13 +12,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from abaca.evidence.evidence import Claims, Evidence, Weights
-from abaca.evidence.habits import EDGES, KINDS
+from abaca.evidence.evidence import MOST_FOLLOWERS, Claims, Evidence, Weights
+from abaca.evidence.habits import EDGES, KINDS, MOST_ITEMS
 from abaca.histories import Bools, Floats, Histories, Ints
 from abaca.nn.logits import Scores
 
 MOST_TARGETS = 10_000
 """Targets that are enough for a fit; of more, a fixed sample is taken."""
+MOST_ENTRIES = 500_000
+"""Items that a fit reads at most, over all targets: long histories need fewer targets."""
 LOWEST, HIGHEST, NODES = 0.2, 1.6, 7
 """Range of T, and the number of scales at which the rest of the catalogue is read."""
 STRENGTHS = (1.0, 10.0, 100.0)
@@ -62,8 +64,10 @@ class Problem(NamedTuple):
 
 def fit(evidence: Evidence, scored: Scored, histories: Histories, targets: Ints, seed: int = 0) -> Evidence:
     """Evidence with numbers fitted on held-out targets, for each kind of habits that the histories allow."""
-    if len(targets) > MOST_TARGETS:
-        chosen = np.sort(np.random.default_rng(seed).choice(len(targets), MOST_TARGETS, replace=False))
+    per_target = MOST_FOLLOWERS + np.minimum(histories.lengths, MOST_ITEMS).mean() if len(histories) else 1
+    enough = min(MOST_TARGETS, int(MOST_ENTRIES / per_target))
+    if len(targets) > enough:
+        chosen = np.sort(np.random.default_rng(seed).choice(len(targets), enough, replace=False))
         histories, targets = histories.take(chosen), targets[chosen]
     kinds = list(KINDS)[: 1 + list(KINDS).index(evidence.clock.kind(histories))]
     found = problems(evidence, scored, histories, targets, kinds)
