@@ -39,7 +39,8 @@ CASES = [
     Case("copy-twice", users=2000, epochs=5, softmax_at_most=0.5),
 ]
 TRAINING: dict[str, Any] = {
-    "lr": 0.02, "warmup": 50, "batch_targets": 800, "average": 0.0, "hidden": 64, "dropout": 0.0, "patience": 0
+    "lr": 0.02, "warmup": 50, "batch_targets": 800, "average": 0.0, "hidden": 64, "dropout": 0.0, "patience": 0,
+    "options": "fixed",
 }  # fmt: skip
 
 
