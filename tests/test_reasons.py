@@ -6,11 +6,12 @@ import torch
 
 from abaca.data.catalogue import Catalogue
 from abaca.evaluation.ranker import ModelRanker
-from abaca.evidence.evidence import PARTS, Evidence, Weights
+from abaca.evidence.evidence import Evidence, Weights
 from abaca.evidence.habits import DAY, EDGES, HOUR, KINDS, Clock
 from abaca.evidence.transitions import Transitions
 from abaca.histories import Histories
 from abaca.nn.build import make_model
+from abaca.nn.outputs.spec import EVIDENCE
 from abaca.policy import Policy
 from abaca.reasons import leading, pasts_of, seen, span
 from abaca.recommendation import Advisor, Recommendation
@@ -33,7 +34,7 @@ def advisor(own: float = 0.0, followers: float = 0.0, seconds: bool = False, **h
     """A model whose evidence is as given: every bucket but the first of a habit has its number."""
     weights = {kind: Weights(0.5, 0.5, own, numbers(kind, **habits), followers, followers, 1.0) for kind in KINDS}
     counts = Transitions.count(Histories.of(LOG), V)
-    evidence = Evidence(PARTS, 6, Clock(HOUR if seconds else 0.0, seconds), counts, weights)
+    evidence = Evidence(EVIDENCE, 6, Clock(HOUR if seconds else 0.0, seconds), counts, weights)
     torch.manual_seed(0)
     model = make_model("gru4rec", "softmax", V, dim=8, hidden=8).eval()
     with torch.no_grad():

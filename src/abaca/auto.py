@@ -1,6 +1,6 @@
 """Options that suit a log, from its size and the length of its histories.
 
-The rules come from validation on twelve logs (docs/choose.md). An option that is given is never changed.
+The rules come from a few runs, validated on five logs (docs/choose.md). An option that is given is never changed.
 """
 
 from dataclasses import dataclass, fields

@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from abaca.evaluation.ranker import ModelRanker
-from abaca.evidence.evidence import PARTS, Evidence
+from abaca.evidence.evidence import Evidence
 from abaca.evidence.habits import EDGES
 from abaca.evidence.transitions import Transitions
 from abaca.histories import Histories
 from abaca.nn.answers import Question
+from abaca.nn.outputs.spec import EVIDENCE
 
 from . import formula
 from .test_evidence import ASKED, ROWS, WINDOW, V, evidence, ranker, weights
@@ -31,7 +32,7 @@ def added(terms: dict[str, np.ndarray]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("parts", [PARTS, ("habits",), ("followers",)])
+@pytest.mark.parametrize("parts", [EVIDENCE, ("habits",), ("followers",)])
 def test_each_term_is_that_of_the_formula(spec: str, parts: tuple[str, ...]) -> None:
     of, histories, given = ranker(spec, evidence(parts)), Histories.of(ASKED), weights()
     items, logits = asked(of, histories)

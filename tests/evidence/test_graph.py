@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from abaca.evidence.evidence import PARTS, Evidence, Weights
+from abaca.evidence.evidence import Evidence, Weights
 from abaca.evidence.graph import KNOWN, EvidenceGraph, latest
 from abaca.evidence.habits import EDGES, KINDS, MOST_ITEMS, Clock
 from abaca.evidence.transitions import Transitions
 from abaca.histories import Histories, Windows
 from abaca.nn.logits import Logits, Overrides
+from abaca.nn.outputs.spec import EVIDENCE
 
 V, WINDOW = 340, 6
 CLOCKS = {"order": Clock(0.0, False), "times": Clock(3600.0, False), "now": Clock(3600.0, True)}
@@ -25,7 +26,7 @@ TIMES = [1e9 + np.cumsum(RNG.choice([0, 600, 3600, 7200, 86_400, 90_000], len(ro
 NOW = [float(times[-1] + wait) for times, wait in zip(TIMES, [0, 3600, -50, 86_400, 1e6, 7], strict=True)]
 
 
-def evidence(kind: str, parts: tuple[str, ...] = PARTS) -> Evidence:
+def evidence(kind: str, parts: tuple[str, ...] = EVIDENCE) -> Evidence:
     """Random numbers of this kind and those before it."""
     weights = {}
     for place, name in enumerate(list(KINDS)[: 1 + list(KINDS).index(kind)]):
@@ -64,7 +65,7 @@ def ragged(row: int, level: int) -> Histories:
     return Histories.of(ASKED[row : row + 1], times if level > 0 else None, now if level > 1 else None)
 
 
-@pytest.mark.parametrize("parts", [("habits",), ("followers",), PARTS], ids="+".join)
+@pytest.mark.parametrize("parts", [("habits",), ("followers",), EVIDENCE], ids="+".join)
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_are_those_of_the_evidence(kind: str, parts: tuple[str, ...]) -> None:
     given, base = evidence(kind, parts), scores()

@@ -8,7 +8,6 @@ logit is scaled by T, and the items named here become factor · logit + bonus. T
 held-out targets (`fit`). Counts come from training rows alone, so a target's own pair is never among them.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -20,7 +19,6 @@ from abaca.evidence.transitions import Followers, Transitions
 from abaca.histories import Bools, Floats, Histories, Ints
 from abaca.nn.logits import Additions, Scores, adjust
 
-PARTS = ("habits", "followers")
 MOST_FOLLOWERS = 100
 """Followers of a history that get a bonus."""
 
@@ -165,14 +163,6 @@ class Evidence:
         counts = Transitions(**{name: tensor.numpy() for name, tensor in tensors.items()})
         gap, second = document["clock"]
         return cls(tuple(document["parts"]), document["window"], Clock(float(gap), float(second)), counts, weights)
-
-
-def check_parts(parts: Sequence[str]) -> tuple[str, ...]:
-    """The parts in their usual order, each once."""
-    unknown = [part for part in parts if part not in PARTS]
-    if unknown:
-        raise ValueError(f"got evidence {', '.join(unknown)}, expected some of {', '.join(PARTS)}")
-    return tuple(part for part in PARTS if part in parts)
 
 
 def _adjusted(scores: Scores, scale: float, claims: Claims, factor: Floats, bonus: Floats) -> Scores:

@@ -9,13 +9,14 @@ import torch
 from abaca.data.sequences import Sequences
 from abaca.evaluation.baselines.baseline import Baseline, Shortlist
 from abaca.evaluation.ranker import BATCH, no_answer
-from abaca.evidence.evidence import PARTS, Evidence, Weights
+from abaca.evidence.evidence import Evidence, Weights
 from abaca.evidence.fit import fit
 from abaca.evidence.habits import KINDS, Clock
 from abaca.evidence.transitions import Transitions
 from abaca.histories import Floats, Histories, Ints
 from abaca.nn.answers import Answer, Question, answer
 from abaca.nn.logits import Logits, Overrides, Scores
+from abaca.nn.outputs.spec import EVIDENCE
 
 LEAST = 20
 """With fewer validation targets nothing is fitted: popular items, and nothing else."""
@@ -63,7 +64,7 @@ class CountsAlone(Baseline):
     def _evidence(self) -> Evidence:
         transitions = Transitions(self.starts, self.followers, self.units, self.popularity.counts)
         weights = {kind: _weights(getattr(self, kind)) for kind in KINDS if len(getattr(self, kind))}
-        return Evidence(PARTS, WINDOW, Clock(*self.clock.tolist()), transitions, weights)
+        return Evidence(EVIDENCE, WINDOW, Clock(*self.clock.tolist()), transitions, weights)
 
     def ask(self, histories: Histories, question: Question) -> Answer:
         """Rank the targets and give the best items, with their logits."""
