@@ -53,6 +53,8 @@ class TrainingOptions:
     """Epochs without a better validation figure before training stops; 0 for never."""
     metric: str = "ndcg@10"
     """The validation figure that chooses the best epoch."""
+    share: float = 1.0
+    """Share of the items outside the batch that the loss of a step reads, the rest estimated from it; 1 for all."""
     start: str = "random"
     """Where the item table begins: counts, vectors of items that occur together; random, as in the paper."""
     seed: int = 0
@@ -63,7 +65,7 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
             raise SpecError(f"schedule '{self.schedule}' is not one of {', '.join(SCHEDULES)}")
-        for name in ("lr", "weight_decay", "clip", "average", "checkpoint_minutes"):
+        for name in ("lr", "weight_decay", "clip", "average", "share", "checkpoint_minutes"):
             if not math.isfinite(getattr(self, name)):
                 raise SpecError(f"{name} must be a number, got {getattr(self, name)}")
         if self.start not in STARTS:
@@ -79,6 +81,8 @@ class TrainingOptions:
         for name in ("epochs", "warmup", "batch_targets", "targets", "overlap", "window", "stop_after", "patience"):
             if getattr(self, name) >= 1 << 31:
                 raise SpecError(f"{name} must be below 2³¹, got {getattr(self, name)}")
+        if not 0 < self.share <= 1:
+            raise SpecError(f"share must be above 0 and at most 1, got {self.share}")
         if not 0 <= self.average < 1:
             raise SpecError(f"average must be in [0, 1), got {self.average}")
         try:

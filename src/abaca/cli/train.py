@@ -82,6 +82,9 @@ def command(
         int | None, _option("--patience", "Epochs without gain before stopping; 0: never.", DEFAULTS.patience)
     ] = None,
     metric: Annotated[str | None, _option("--metric", "What validation maximises.", DEFAULTS.metric)] = None,
+    share: Annotated[
+        float | None, _option("--share", "Share of the other items that a step's loss reads; 1: all.", DEFAULTS.share)
+    ] = None,
     start: Annotated[str | None, _option("--start", "Item vectors begin from counts or random.", "counts")] = None,
     seed: Annotated[int | None, _option("--seed", "Same seed, same model.", DEFAULTS.seed)] = None,
     dim: Annotated[int | None, _option("--dim", "Size of item embeddings.", 64)] = None,
@@ -218,8 +221,8 @@ def _size(recommender: "Recommender") -> str:
 
 _TUNABLE = {
     "encoder", "options", "output", "epochs", "lr", "schedule", "warmup", "batch_targets", "targets", "overlap",
-    "window", "weight_decay", "clip", "average", "patience", "metric", "start", "seed", "dim", "hidden", "dropout",
-    "min_user", "min_item", "split", "events", "baseline", "stop_after", "checkpoint_minutes", "device",
+    "window", "weight_decay", "clip", "average", "patience", "metric", "share", "start", "seed", "dim", "hidden",
+    "dropout", "min_user", "min_item", "split", "events", "baseline", "stop_after", "checkpoint_minutes", "device",
 }  # fmt: skip
 _OF_PREPARE = {field.name for field in fields(PrepareOptions)} - _TUNABLE
 

@@ -62,18 +62,39 @@ class Problem(NamedTuple):
         )  # fmt: skip
 
 
-def fit(evidence: Evidence, scored: Scored, histories: Histories, targets: Ints, seed: int = 0) -> Evidence:
-    """Evidence with numbers fitted on held-out targets, for each kind of habits that the histories allow."""
+class Held(NamedTuple):
+    """Held-out targets as a fit reads them, for each kind of habits that their histories allow."""
+
+    numbers: Ints  # (N,) which targets they are, of those that were given
+    problems: dict[str, Problem]
+
+    def take(self, chosen: Bools) -> "Held":
+        """Only the targets of a mask (N,)."""
+        return Held(self.numbers[chosen], {kind: problem.take(chosen) for kind, problem in self.problems.items()})
+
+
+def fit(evidence: Evidence, scored: Scored, histories: Histories, targets: Ints) -> Evidence:
+    """Evidence with numbers fitted on held-out targets."""
+    return fitted(evidence, held(evidence, scored, histories, targets))
+
+
+def held(evidence: Evidence, scored: Scored, histories: Histories, targets: Ints, seed: int = 0) -> Held:
+    """What a fit reads of held-out targets, in one pass over the network; of many targets a sample is enough."""
     per_target = MOST_FOLLOWERS + np.minimum(histories.lengths, MOST_ITEMS).mean() if len(histories) else 1
-    enough = min(MOST_TARGETS, int(MOST_ENTRIES / per_target))
+    enough, numbers = min(MOST_TARGETS, int(MOST_ENTRIES / per_target)), np.arange(len(targets))
     if len(targets) > enough:
-        chosen = np.sort(np.random.default_rng(seed).choice(len(targets), enough, replace=False))
-        histories, targets = histories.take(chosen), targets[chosen]
+        numbers = np.sort(np.random.default_rng(seed).choice(len(targets), enough, replace=False))
+        histories, targets = histories.take(numbers), targets[numbers]
     kinds = list(KINDS)[: 1 + list(KINDS).index(evidence.clock.kind(histories))]
-    found = problems(evidence, scored, histories, targets, kinds)
-    strength = choose_strength(found[kinds[0]], evidence.parts)
-    weights = {kind: maximise(problem, evidence.parts, strength) for kind, problem in found.items()}
-    return replace(evidence, weights={kind: as_weights(weights[kind], evidence.parts) for kind in kinds})
+    return Held(numbers, problems(evidence, scored, histories, targets, kinds))
+
+
+def fitted(evidence: Evidence, targets: Held) -> Evidence:
+    """Evidence with numbers that suit held-out targets, for each kind of habits."""
+    parts = evidence.parts
+    strength = choose_strength(targets.problems["order"], parts)
+    weights = {kind: maximise(problem, parts, strength) for kind, problem in targets.problems.items()}
+    return replace(evidence, weights={kind: as_weights(theta, parts) for kind, theta in weights.items()})
 
 
 def problems(

@@ -9,7 +9,7 @@ from abaca.data.sequences import Sequences, Targets
 from abaca.evaluation.evaluate import evaluate
 from abaca.evaluation.ranker import ModelRanker
 from abaca.evidence.evidence import Evidence
-from abaca.evidence.fit import fit
+from abaca.evidence.fit import fitted, held
 from abaca.evidence.habits import Clock
 from abaca.evidence.transitions import Transitions
 from abaca.nn.model import Model
@@ -24,13 +24,13 @@ def fit_evidence(
     model: Model,
     sequences: Sequences,
     options: TrainingOptions,
-    fitted: Evidence | None = None,
+    before: Evidence | None = None,
     *,
     everything: bool = False,
 ) -> tuple[Evidence | None, dict[str, Any]]:
     """The evidence that the model's output layer names, and its figures: what validation says with it.
 
-    On everything there are no held-out targets: the numbers of `fitted` are kept, and only counts are made again. The
+    On everything there are no held-out targets: the numbers of `before` are kept, and only counts are made again. The
     figure comes from two halves of the targets, each ranked with numbers that were fitted on the other.
     """
     parts = model.output.evidence
@@ -42,7 +42,7 @@ def fit_evidence(
         options.window,
         Clock.of(rows),
         Transitions.count(rows, model.catalogue),
-        {} if fitted is None else fitted.weights,
+        {} if before is None else before.weights,
     )
     if everything or not len(sequences.valid.users):
         return (counted if counted.weights else None), {}
@@ -51,17 +51,14 @@ def fit_evidence(
     users, positions = (np.asarray(part)[warm] for part in sequences.valid)
     if len(users) < FEWEST_TARGETS:
         return None, {}
+    items = np.asarray(sequences.items[positions], dtype=np.int64)
+    read = held(counted, ranker.scored, sequences.histories(users, positions).known(ranker.catalogue), items)
     turn = np.random.default_rng(options.seed).permutation(len(users)) % 2
     gains = []
     for half in (0, 1):
-        found = _fitted(counted, ranker, sequences, Targets(users[turn == half], positions[turn == half]))
+        found = fitted(counted, read.take(turn[read.numbers] == half))
         other = Targets(users[turn != half], positions[turn != half])
         measured = evaluate(ModelRanker(model, options.window, evidence=found), sequences, other)
         gains.append(measured.gains(options.metric))
     figure = float(np.concatenate(gains).sum() / len(sequences.valid.users))
-    return _fitted(counted, ranker, sequences, Targets(users, positions)), {"with_evidence": figure}
-
-
-def _fitted(counted: Evidence, ranker: ModelRanker, sequences: Sequences, targets: Targets) -> Evidence:
-    histories = sequences.histories(targets.users, targets.positions).known(ranker.catalogue)
-    return fit(counted, ranker.scored, histories, np.asarray(sequences.items[targets.positions], dtype=np.int64))
+    return fitted(counted, read), {"with_evidence": figure}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from abaca.data.batches import Batch, Epochs
 from abaca.data.sequences import Sequences
-from abaca.errors import SequencesError, TrainingError
+from abaca.errors import SequencesError, SpecError, TrainingError
 from abaca.evaluation.evaluate import evaluate
 from abaca.evaluation.ranker import ModelRanker
 from abaca.nn.model import Model
@@ -55,6 +55,8 @@ class Trainer:
     def __init__(
         self, model: Model, sequences: Sequences, options: TrainingOptions, *, everything: bool = False
     ) -> None:
+        if options.share < 1 and not model.output.can_sample:
+            raise SpecError(f"the loss of {model.output.spec} reads all items: leave out share, now {options.share:g}")
         self.model = model
         self.device = model.device
         self.sequences = sequences
@@ -140,7 +142,7 @@ class Trainer:
             group["lr"] = self.options.lr * self._rate()
         self.optimizer.zero_grad()  # before the loss makes new gradients
         windows = batch.windows.map(lambda part: torch.from_numpy(part).to(self.device))
-        loss = self.model.loss(windows, torch.from_numpy(batch.targets).to(self.device))
+        loss = self.model.loss(windows, torch.from_numpy(batch.targets).to(self.device), self.options.share)
         if not math.isfinite(loss.item()):
             raise TrainingError(
                 f"the loss is {loss.item()} in epoch {self.progress['epoch'] + 1}, step {self.progress['step'] + 1}: "

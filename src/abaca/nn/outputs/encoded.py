@@ -24,6 +24,7 @@ class Encoded(NamedTuple):
     embedded: Tensor  # (B, L, D) the items' vectors
     windows: Windows[Tensor]
     table: Tensor  # (V, D)
+    bias: Tensor | None = None  # (V,) what a sampled loss adds to the logit of each item
 
     @property
     def items(self) -> Tensor:

@@ -26,6 +26,8 @@ class Output(nn.Module):
     """Whether its scores are `Logits` over the model's item table, which an index can search."""
     exportable: bool = False
     """Whether its scores are `Logits` that ONNX can express."""
+    can_sample: bool = False
+    """Whether its loss can be estimated from a part of the catalogue."""
     excludes_history: bool = False
     """Whether items of the window are never recommended."""
     evidence: tuple[str, ...] = ()

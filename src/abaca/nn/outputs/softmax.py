@@ -21,6 +21,7 @@ class Softmax(SpelledOutput):
 
     def build(self, layers: int, dim: int, catalogue: int) -> None:
         spec = self.options
+        self.can_sample = not spec.rerank  # the k best items are those of the whole catalogue
         self.mix = make_query(spec.mix, layers, dim)
         query_dim = self.mix.query_dim
         self.f_V = nn.ModuleList(nn.Linear(query_dim, dim) for _ in range(spec.queries))
@@ -55,7 +56,8 @@ class Softmax(SpelledOutput):
         rows = encoded.rows(at)  # (N, Q)
         base = torch.stack([f(rows) for f in self.f_V], dim=1)  # (N, H, D)
         descending = sorted(zip(self.options.rerank, self.f_R, strict=True), key=lambda level: -level[0])
-        return Logits(base, encoded.table, tuple(Level(k, f(rows)) for k, f in descending), overrides)
+        levels = tuple(Level(k, f(rows)) for k, f in descending)
+        return Logits(base, encoded.table, levels, overrides, bias=encoded.bias)
 
 
 class Copy(nn.Module):
