@@ -94,6 +94,10 @@ def command(
             "--threads", min=0, max=1024, help="CPU threads; 0: as torch chooses. A resumed run keeps its number."
         ),
     ] = 0,
+    track: Annotated[
+        list[str] | None,
+        _option("--track", "Log the run: tensorboard:FOLDER, mlflow:FOLDER or ADDRESS, wandb:PROJECT; repeatable."),
+    ] = None,
     user: User = None,
     item: Item = None,
     time: Time = None,
@@ -123,7 +127,9 @@ def command(
     import torch
 
     from abaca.training.checkpoint import held
+    from abaca.training.trackers import tracker
 
+    trackers = [tracker(words) for words in track or ()]
     if threads:
         torch.set_num_threads(threads)
     recommender = _recommender(chosen, refit)
@@ -134,7 +140,7 @@ def command(
     _warn(data, recommender.device.type)
     place: dict[str, Any] = {"folder": model, "resume": resume, "overwrite": overwrite}
     try:
-        recommender.fit(data, refit=refit is not None, progress=True, items=items, **place)
+        recommender.fit(data, refit=refit is not None, progress=True, callback=trackers, items=items, **place)
     except KeyboardInterrupt:
         show.errors_to().print("stopped; the same command with --resume continues", soft_wrap=True)
         raise typer.Exit(130) from None
