@@ -27,6 +27,7 @@ COMMANDS = {
     "inspect": "Report the contents of a log: users, items, repeats, times and bad rows.",
     "prepare": "Turn a log into sequences: filtered, in order, split; memory-mapped arrays with a manifest.",
     "train": "Train a model on a log, keeping the epoch that validates best.",
+    "runs": "Show the runs of a folder side by side: options that differ, figures and curves.",
     "evaluate": "Rank every held-out target against the whole catalogue, and split the numbers by repeat and new.",
     "recommend": "Recommend the next items after a history of ids, or after each history of a file, with reasons.",
     "similar": "Show the items that are most similar to an item, by the cosine of their vectors.",
@@ -76,6 +77,7 @@ def abaca(
     [bold]abaca fetch[/] NAME               a public data set, as a log
     [bold]abaca inspect[/] LOG              what is in the log
     [bold]abaca train[/] LOG MODEL          learn from it
+    [bold]abaca runs[/] FOLDER              runs side by side
     [bold]abaca evaluate[/] MODEL LOG       metrics of repeat and new items
     [bold]abaca recommend[/] MODEL ID ID …  what comes next
     [bold]abaca similar[/] MODEL ID         items like this one

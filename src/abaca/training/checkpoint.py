@@ -114,6 +114,16 @@ def load_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ModelError(f"{path} cannot be read ({error}); delete it and train from the start") from error
 
 
+def read_progress(folder: Path) -> dict[str, Any]:
+    """How far a run is whose state is saved; no tensor is read."""
+    try:
+        with safe_open(folder / STATE, framework="pt") as file:
+            progress: dict[str, Any] = json.loads((file.metadata() or {})["progress"])
+            return progress
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise ModelError(f"{folder / STATE} cannot be read ({error}); delete it and train from the start") from error
+
+
 def write_record(folder: Path, records: list[Record]) -> None:
     """The run's epochs, a line each."""
     write_text(folder / RECORD, "".join(json.dumps(record) + "\n" for record in records), ModelError)
@@ -219,7 +229,7 @@ def save_model(folder: Path, saved: Saved) -> None:
 def _files_before(folder: Path) -> set[str]:
     """Files of the model that is replaced; nothing else in the folder is ever deleted."""
     try:
-        return {name for name in _read_document(folder)["files"] if Path(name).name == name}
+        return {name for name in read_document(folder)["files"] if Path(name).name == name}
     except (ModelError, KeyError, TypeError):
         return set()
 
@@ -227,7 +237,7 @@ def _files_before(folder: Path) -> set[str]:
 def load_model(folder: str | Path) -> Saved:
     """Read a model directory, refusing one that is damaged, changed, or of another version."""
     folder = Path(folder)
-    document = _read_document(folder)
+    document = read_document(folder)
     paths = {}
     for name, facts in document["files"].items():
         path = folder / name
@@ -263,7 +273,7 @@ def _index_record(folder: Path, document: dict[str, Any], paths: dict[str, Path]
 
 def weights_of(folder: Path) -> str:
     """The name of the file of weights, which changes with them."""
-    return next(str(name) for name in _read_document(folder)["files"] if name.startswith("weights-"))
+    return next(str(name) for name in read_document(folder)["files"] if name.startswith("weights-"))
 
 
 def set_index(
@@ -275,7 +285,7 @@ def set_index(
 
 
 def _set_index(folder: Path, weights: str, draft: Path | None, kind: str, effort: int, facts: Any) -> None:
-    document = _read_document(folder)
+    document = read_document(folder)
     if weights not in document["files"]:
         raise ModelError(f"{folder} has other weights than when its index was begun; run `abaca index {folder}` again")
     old = [name for name in document["files"] if name.startswith("index-")]
@@ -319,7 +329,8 @@ def _evidence(document: dict[str, Any], tensors: dict[str, Tensor]) -> Evidence 
     return Evidence.of(document["evidence"], {name.removeprefix(COUNTS): counts[name] for name in counts})
 
 
-def _read_document(folder: Path) -> dict[str, Any]:
+def read_document(folder: Path) -> dict[str, Any]:
+    """The contents of `model.json`, once its kind, version and checksum are right."""
     path = folder / MODEL
     if not folder.is_dir() or not path.is_file():
         raise ModelError(f"{folder} is not a model directory (no {MODEL}); make one with `abaca train LOG {folder}`")

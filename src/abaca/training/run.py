@@ -24,7 +24,7 @@ from abaca.training.checkpoint import (
     Saved,
     append_record,
     load_model,
-    load_state,
+    read_progress,
     save_model,
     write_record,
 )
@@ -163,7 +163,7 @@ def _start(folder: Path, trainer: Trainer, identity: dict[str, Any], resume: boo
     if not resume:
         (folder / STATE).unlink(missing_ok=True)
     elif (folder / STATE).exists():
-        check_same_run(folder, load_state(folder)[1]["identity"], identity)
+        check_same_run(folder, read_progress(folder)["identity"], identity)
         trainer.resume(folder)
     write_record(folder, trainer.progress["records"])
 
