@@ -18,7 +18,7 @@ ROWS: list[set[str]] = [
     {"evidence"},
     {"evaluation"},
     {"auto", "options", "plugins", "policy", "training", "reasons", "recommendation", "similar", "search"},
-    {"recommender", "batch", "export"},
+    {"recommender", "batch", "card", "export"},
     {"study", "serve", "bench"},
     {"cli"},
 ]

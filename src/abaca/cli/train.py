@@ -177,14 +177,15 @@ def _warn(data: Any, device: str) -> None:
 
 def _compare_with_rules(recommender: "Recommender") -> None:
     """Warn where the best simple rule is better than the model on the validation targets."""
-    from abaca.cli.evaluate import rules
+    from abaca.evaluation.against import evaluate_baselines
 
     assert recommender.saved is not None
     assert recommender.sequences is not None
     metric, figure = recommender.training.metric, recommender.saved.figure
     if figure is None:
         return
-    best = max(rules(recommender.sequences, "valid", (int(metric.split("@")[1]),)), key=lambda rule: rule.mean(metric))
+    rules = evaluate_baselines(recommender.sequences, "valid", (int(metric.split("@")[1]),))
+    best = max(rules, key=lambda rule: rule.mean(metric))
     if best.mean(metric) > figure:
         show.warn(
             f"the simple rule '{best.name}' is better than the model: validation {metric} {best.mean(metric):.4f} "

@@ -6,6 +6,7 @@ A model directory holds `model.json`, which names the other files with their che
     weights-<checksum>.safetensors  the weights
     catalogue-<checksum>.json       raw ids by item index, and the item table's columns
     index-<checksum>.faiss          a search index of the item table, where `abaca index` made one
+    card.md                         all this for people; see `training/card.py`
 
 Since the names carry checksums, replacing `model.json` swaps a model in one step: no reader ever sees halves of two.
 While training runs, `run.safetensors` (the state) and `training.jsonl` (a line per epoch) are there too.
@@ -33,6 +34,7 @@ from abaca.evidence.evidence import Evidence
 from abaca.nn.build import make_model
 from abaca.nn.model import Model
 from abaca.plugins import import_paths, output_layer
+from abaca.training.card import weights_name, write_card
 from abaca.types import Record
 
 FORMAT = 1
@@ -222,6 +224,7 @@ def save_model(folder: Path, saved: Saved) -> None:
         document["index"] = saved.index.document()
     document["sha256"] = _document_digest(document)
     write_text(folder / MODEL, json.dumps(document, indent=1, ensure_ascii=False) + "\n", ModelError)
+    write_card(folder, document)
     for old in before - files.keys():
         (folder / old).unlink(missing_ok=True)
 
@@ -273,7 +276,7 @@ def _index_record(folder: Path, document: dict[str, Any], paths: dict[str, Path]
 
 def weights_of(folder: Path) -> str:
     """The name of the file of weights, which changes with them."""
-    return next(str(name) for name in read_document(folder)["files"] if name.startswith("weights-"))
+    return weights_name(read_document(folder))
 
 
 def set_index(
@@ -299,6 +302,7 @@ def _set_index(folder: Path, weights: str, draft: Path | None, kind: str, effort
         document["index"] = {"kind": kind, "effort": effort, "weights": weights, "facts": facts}
     document["sha256"] = _document_digest(document)
     write_text(folder / MODEL, json.dumps(document, indent=1, ensure_ascii=False) + "\n", ModelError)
+    write_card(folder, document)
     for name in old:
         if name not in document["files"]:
             (folder / name).unlink(missing_ok=True)

@@ -5,10 +5,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from abaca import __version__
 from abaca.data.catalogue import Catalogue
 from abaca.data.sequences import Sequences
+from abaca.data.splits import as_date
 from abaca.errors import ModelError
 from abaca.evaluation.baselines import BASELINES, Baseline
 from abaca.evidence.evidence import Evidence
@@ -149,12 +152,21 @@ class Run:
 
 
 def _data(sequences: Sequences) -> dict[str, Any]:
-    """How the log was read, prepared and split."""
+    """How the log was read, prepared and split, its size and period, and the release that trained on it."""
     manifest = sequences.manifest
     source = manifest.get("source", {})
     read = {key: source[key] for key in ("columns", "on_bad_row") if key in source}
     split, prepared = manifest["split"], manifest["options"]
-    return {"split": split, "prepared": prepared, "source": read, "time_unit": sequences.time_unit}
+    size = {"counts": manifest["counts"], "period": _period(sequences), "abaca": __version__}
+    return {"split": split, "prepared": prepared, "source": read, "time_unit": sequences.time_unit, **size}
+
+
+def _period(sequences: Sequences) -> list[str] | None:
+    """The first and the last time of the interactions, as dates where they count from 1970."""
+    if sequences.times is None or not len(sequences.times):
+        return None
+    ends = float(np.min(sequences.times)), float(np.max(sequences.times))
+    return [as_date(time) or f"{time:.15g}" for time in ends]
 
 
 def _start(folder: Path, trainer: Trainer, identity: dict[str, Any], resume: bool) -> None:
