@@ -27,7 +27,7 @@ from abaca.evaluation.evaluate import evaluate
 from abaca.nn.encoders import SASRecOptions
 from abaca.options import sort_options
 from abaca.recommender import Recommender
-from abaca.training.trainer import Callback
+from abaca.training.callbacks import Callback
 
 QUICK: dict[str, Any] = {
     "epochs": 2, "lr": 0.02, "warmup": 2, "batch_targets": 100, "targets": 6, "overlap": 4, "window": 8, "dim": 8

@@ -12,13 +12,13 @@ SOURCE = Path(abaca.__file__).parent
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
 
 ROWS: list[set[str]] = [
-    {"errors", "types", "histories", "durable", "display", "memory"},
+    {"errors", "types", "histories", "durable", "display", "extra", "memory"},
     {"data"},
     {"nn"},
     {"evidence"},
     {"evaluation"},
     {"auto", "options", "plugins", "policy", "training", "reasons", "recommendation", "similar", "search"},
-    {"recommender", "batch", "export"},
+    {"recommender", "batch", "card", "export"},
     {"study", "serve", "bench"},
     {"cli"},
 ]

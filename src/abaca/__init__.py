@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from abaca.policy import Policy
     from abaca.recommendation import Recommendation, Recommendations
     from abaca.recommender import Recommender, load
+    from abaca.training.callbacks import Callback
 
 __version__ = "0.2.0"
 
 # Loaded at first use: reading a log should not wait for torch.
 _HOMES = {
     "AbacaError": "abaca.errors",
+    "Callback": "abaca.training.callbacks",
     "Evaluation": "abaca.evaluation.evaluate",
     "Log": "abaca.data.log",
     "Policy": "abaca.policy",
@@ -47,6 +49,7 @@ _HOMES = {
 
 __all__ = [
     "AbacaError",
+    "Callback",
     "Evaluation",
     "Log",
     "Policy",

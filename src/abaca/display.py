@@ -109,6 +109,18 @@ def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]])
     return f"<table><caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
 
 
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], low: float, high: float, width: int = 30) -> str:
+    """A curve as one line of text between two bounds; of more values than fit, some at equal distances."""
+    if len(values) > width:
+        values = [values[round(place * (len(values) - 1) / (width - 1))] for place in range(width)]
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    levels = [round((min(max(value, low), high) - low) * scale) if math.isfinite(value) else 0 for value in values]
+    return "".join(BARS[level] for level in levels)
+
+
 def duration(seconds: float) -> str:
     """Seconds for people."""
     if 0 < seconds < 1:

@@ -33,10 +33,10 @@ from abaca.policy import Policy
 from abaca.recommendation import Advisor, Recommendations
 from abaca.search.answer import IndexSearch
 from abaca.similar import SimilarItem, similar_items
+from abaca.training.callbacks import Callback
 from abaca.training.checkpoint import RULE, Saved, load_model, locked_run, save_model
 from abaca.training.progress import ProgressBar, is_interactive
 from abaca.training.run import Run
-from abaca.training.trainer import Callback
 from abaca.types import Id
 
 Histories = Sequence[Sequence[Id]] | Mapping[Id, Sequence[Id]]
@@ -104,7 +104,7 @@ class Recommender:
         folder: str | Path | None = None,
         resume: bool = False,
         overwrite: bool = False,
-        callback: Callback | None = None,
+        callback: Callback | Sequence[Callback] | None = None,
         progress: bool | None = None,
         items: Any = None,
     ) -> "Recommender":
@@ -113,7 +113,8 @@ class Recommender:
         With `refit` it trains on everything, held-out targets included, for as many epochs as the earlier fit found
         best; such a model cannot be evaluated on the same data. With `folder` the run's state is kept there and
         the finished model is saved there; `resume` continues a stopped run, `overwrite` replaces what is there.
-        `progress` shows a bar; by default only in a terminal or a notebook, and when no `callback` is given.
+        `callback` is one `Callback` or several. `progress` shows a bar; by default only in a terminal or a notebook,
+        and when no `callback` is given.
         """
         if resume and overwrite:
             raise SpecError("resume continues the run that is there, overwrite replaces it: give one of them")
@@ -121,15 +122,15 @@ class Recommender:
         self._check_place(data, where)
         self._run(refit)  # refuses a refit without a fit
         self._items = self._item_table(refit) if items is None else items
-        shown = callback is None and (is_interactive() if progress is None else progress)
+        callbacks = [callback] if isinstance(callback, Callback) else list(callback or ())
+        if progress or (progress is None and not callbacks and is_interactive()):
+            callbacks.insert(0, ProgressBar())
         with nullcontext() if where is None else locked_run(where, keep=not (resume or overwrite)):
             sequences = self.open(data, items if is_prepared(data) else self._items)
             if self._auto and not refit and self.encoder != RULE:
                 self._choose_options(sequences)
             run = self._run(refit)
-            bar = ProgressBar(run.epochs, self.training.metric) if shown else nullcontext(callback)
-            with bar as called:
-                saved = run.train(sequences, self.device, where, resume=resume, callback=called)
+            saved = run.train(sequences, self.device, where, resume=resume, callbacks=callbacks)
         self.sequences = sequences
         return self._adopt(saved)
 

@@ -7,7 +7,8 @@ from abaca.bench.step import Burst, Enough, StepBench, burst
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
 from abaca.nn.build import make_model
-from abaca.training.trainer import Step, TrainingOptions
+from abaca.options import TrainingOptions
+from abaca.training.callbacks import Step
 
 OPTIONS = TrainingOptions(batch_targets=100, targets=10, overlap=5)
 

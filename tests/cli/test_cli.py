@@ -285,7 +285,7 @@ def test_columns_can_be_named(cli: Cli, shop: Shop, tmp_path: Path) -> None:
 
 def test_train_writes_a_model_and_a_record(shop: Shop) -> None:
     names = sorted(path.name.split("-")[0] for path in shop.model.iterdir())
-    assert names == ["catalogue", "model.json", "training.jsonl", "weights"]
+    assert names == ["card.md", "catalogue", "model.json", "training.jsonl", "weights"]
     records = [json.loads(line) for line in (shop.model / "training.jsonl").read_text().splitlines()]
     assert [record["epoch"] for record in records] == [0, 1]
     assert {"loss", "ndcg@10", "seconds", "lr", "targets"} <= records[0].keys()

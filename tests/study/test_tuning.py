@@ -12,7 +12,7 @@ from abaca.data.sequences import Sequences
 from abaca.errors import SequencesError, SpecError
 from abaca.recommender import Recommender
 from abaca.study.tuning import Search, Tuning, read_space
-from abaca.training.trainer import Callback
+from abaca.training.callbacks import Callback
 
 FIXED = {"epochs": 1, "warmup": 1, "seed": 0, "batch_targets": 200}
 SPACE = {"lr": {"low": 1e-4, "high": 1e-1, "log": True}, "size": [4, 8]}

@@ -18,7 +18,7 @@ from abaca.study.results import Results
 from abaca.study.runs import Workspace
 from abaca.study.tables import Row, estimate
 from abaca.study.work import Message, Work
-from abaca.training.trainer import Callback
+from abaca.training.callbacks import Callback
 
 STUDY = """
 outputs = ["softmax", "softmax+C"]

@@ -85,11 +85,11 @@ def test_loading_leaves_random_numbers_alone(tmp_path: Path) -> None:
 def test_only_safetensors_and_json(tmp_path: Path) -> None:
     save_model(tmp_path, made())
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert [name.split("-")[0] for name in names] == ["catalogue", MODEL, "weights"]
+    assert [name.split("-")[0] for name in names] == ["card.md", "catalogue", MODEL, "weights"]
     for path in tmp_path.iterdir():
         if path.suffix == ".json":
             json.loads(path.read_text(encoding="utf-8"))
-        else:
+        elif path.suffix != ".md":
             assert path.suffix == ".safetensors"
             assert load_file(path)["items.weight"].shape == (ITEMS, 4)
     assert not any(b"\x80\x04" in path.read_bytes()[:2] for path in tmp_path.iterdir())  # how a pickle begins
@@ -202,7 +202,7 @@ def test_a_damaged_directory_is_refused(tmp_path: Path, damage: str) -> None:
 def test_a_new_model_replaces_the_old_one_and_its_files(tmp_path: Path) -> None:
     save_model(tmp_path, made(seed=0))
     save_model(tmp_path, made(seed=1))
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(tmp_path.iterdir())) == 4
     assert load_model(tmp_path).training == {"seed": 1}
     assert ranks(load_model(tmp_path)) == ranks(made(seed=1)) != ranks(made(seed=0))
 

@@ -26,9 +26,10 @@ from abaca.errors import ModelError, SequencesError, SpecError, TrainingError
 from abaca.nn.build import make_model
 from abaca.options import TrainingOptions
 from abaca.recommender import Recommender
+from abaca.training.callbacks import Callback, Step
 from abaca.training.checkpoint import LOCK, RECORD, STATE, locked_run, save_state
 from abaca.training.start import start_from_counts
-from abaca.training.trainer import Callback, Step, Trainer, swapped
+from abaca.training.trainer import Trainer, swapped
 from abaca.types import Record
 
 QUICK = TrainingOptions(

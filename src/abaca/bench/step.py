@@ -13,7 +13,8 @@ from abaca.nn.build import make_model
 from abaca.nn.encoders import ENCODERS
 from abaca.nn.model import Model
 from abaca.options import TrainingOptions
-from abaca.training.trainer import Callback, Step, Trainer
+from abaca.training.callbacks import Callback, Step
+from abaca.training.trainer import Trainer
 
 OUTPUTS = ("softmax", "softmax+Mi", "softmax+CP", "softmax+CPR:100+Mi", "softmax+CPR:20,100,500+Mi")
 REFERENCES = ("softmax", "softmax+Mi")

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from abaca.cli import show
 from abaca.durable import locked
 from abaca.errors import SpecError
-from abaca.study.extra import needs
+from abaca.extra import needs
 from abaca.study.jobs import Place, run_study
 from abaca.study.report import KEY, cases, publish, summary_sentences
 from abaca.study.state import StudyState

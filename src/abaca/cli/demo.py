@@ -16,10 +16,10 @@ from abaca.data.prepare import prepare
 from abaca.data.sequences import Sequences, Targets
 from abaca.evaluation.baselines import BASELINES
 from abaca.evaluation.evaluate import Evaluation, compare, evaluate
+from abaca.extra import needs
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT
 from abaca.study.cases import make_cases
 from abaca.study.demo_report import METRIC, Findings, next_commands, report, trade_off, verdict
-from abaca.study.extra import needs
 from abaca.study.groceries import Source, groceries, synthetic
 from abaca.study.report import KEY
 from abaca.study.statistics import choose_users

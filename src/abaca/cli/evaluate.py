@@ -12,8 +12,8 @@ from abaca.cli import show
 from abaca.cli.columns import Event, Item, Json, OnBadRow, Time, User, is_model, open_data
 from abaca.data.sequences import Sequences
 from abaca.errors import ModelError, SpecError
-from abaca.evaluation.baselines import BASELINES
-from abaca.evaluation.evaluate import Evaluation, compare, evaluate
+from abaca.evaluation.against import evaluate_baselines
+from abaca.evaluation.evaluate import Evaluation, compare
 from abaca.evaluation.lists import Lists
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def command(
         for model, folder in zip(models, folders, strict=True)
     ]
     results = _told_apart(results, folders)
-    simple = rules(sequences, targets, cutoffs) if baselines else []
+    simple = evaluate_baselines(sequences, targets, cutoffs) if baselines else []
     others = [_others(file, sequences, targets, cutoffs) for file in against or ()]
     metric = f"ndcg@{max(cutoffs)}"
     tests = [compare(result, results[0], metric) for result in results[1:] + others]
@@ -87,11 +87,6 @@ def command(
             soft_wrap=True,
         )
     return None
-
-
-def rules(sequences: Sequences, targets: str, cutoffs: tuple[int, ...]) -> list[Evaluation]:
-    """The simple rules on the same targets."""
-    return [evaluate(make().fit(sequences), sequences, targets, cutoffs) for make in BASELINES.values()]
 
 
 def _others(file: Path, sequences: Sequences, targets: str, cutoffs: tuple[int, ...]) -> Evaluation:

@@ -97,6 +97,10 @@ def command(
             "--threads", min=0, max=1024, help="CPU threads; 0: as torch chooses. A resumed run keeps its number."
         ),
     ] = 0,
+    track: Annotated[
+        list[str] | None,
+        _option("--track", "Log the run: tensorboard:FOLDER, mlflow:FOLDER or ADDRESS, wandb:PROJECT; repeatable."),
+    ] = None,
     user: User = None,
     item: Item = None,
     time: Time = None,
@@ -126,7 +130,9 @@ def command(
     import torch
 
     from abaca.training.checkpoint import held
+    from abaca.training.trackers import tracker
 
+    trackers = [tracker(words) for words in track or ()]
     if threads:
         torch.set_num_threads(threads)
     recommender = _recommender(chosen, refit)
@@ -137,7 +143,7 @@ def command(
     _warn(data, recommender.device.type)
     place: dict[str, Any] = {"folder": model, "resume": resume, "overwrite": overwrite}
     try:
-        recommender.fit(data, refit=refit is not None, progress=True, items=items, **place)
+        recommender.fit(data, refit=refit is not None, progress=True, callback=trackers, items=items, **place)
     except KeyboardInterrupt:
         show.errors_to().print("stopped; the same command with --resume continues", soft_wrap=True)
         raise typer.Exit(130) from None
@@ -174,14 +180,15 @@ def _warn(data: Any, device: str) -> None:
 
 def _compare_with_rules(recommender: "Recommender") -> None:
     """Warn where the best simple rule is better than the model on the validation targets."""
-    from abaca.cli.evaluate import rules
+    from abaca.evaluation.against import evaluate_baselines
 
     assert recommender.saved is not None
     assert recommender.sequences is not None
     metric, figure = recommender.training.metric, recommender.saved.figure
     if figure is None:
         return
-    best = max(rules(recommender.sequences, "valid", (int(metric.split("@")[1]),)), key=lambda rule: rule.mean(metric))
+    rules = evaluate_baselines(recommender.sequences, "valid", (int(metric.split("@")[1]),))
+    best = max(rules, key=lambda rule: rule.mean(metric))
     if best.mean(metric) > figure:
         show.warn(
             f"the simple rule '{best.name}' is better than the model: validation {metric} {best.mean(metric):.4f} "

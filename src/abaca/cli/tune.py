@@ -14,12 +14,12 @@ from abaca.cli.train import read_config
 from abaca.data.prepare import PrepareOptions
 from abaca.data.sequences import Sequences, is_prepared
 from abaca.errors import SpecError
+from abaca.extra import needs
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT
-from abaca.study.extra import needs
 from abaca.study.plan import DataSet
 from abaca.study.runs import Workspace
 from abaca.study.tuning import BEST, METRIC, Search, Tuning, read_space
-from abaca.training.trainer import Callback
+from abaca.training.callbacks import Callback
 
 
 def command(

@@ -15,8 +15,8 @@ from typing import Any
 
 from abaca.errors import SpecError
 from abaca.evaluation.metrics import Estimate
+from abaca.extra import needs
 from abaca.nn.outputs import OutputSpec
-from abaca.study.extra import needs
 
 COLOURS = {
     "ink": ("#1f2328", "#e6edf3"), "soft": ("#59616b", "#9aa3ad"), "rule": ("#d8dee4", "#343b44"),

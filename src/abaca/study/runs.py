@@ -21,7 +21,7 @@ from abaca.evaluation.baselines import BASELINES
 from abaca.evaluation.evaluate import Evaluation, evaluate
 from abaca.recommender import Recommender
 from abaca.study.plan import DataSet, Options, RowKey
-from abaca.training.trainer import Callback
+from abaca.training.callbacks import Callback
 
 METRICS = ("ndcg@10", "hr@10", "mrr@10")
 CURVE = ("epoch", "loss", *METRICS, "lr", "seconds", "validation_seconds")

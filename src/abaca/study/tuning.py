@@ -10,12 +10,12 @@ from typing import Any
 from abaca.data.sequences import Sequences
 from abaca.durable import locked, write_text
 from abaca.errors import SpecError, TrainingError
+from abaca.extra import needs
 from abaca.recommender import Recommender
-from abaca.study.extra import needs
 from abaca.study.plan import PREPARE, Options, Study
 from abaca.study.runs import METRICS, check_validation, digest
 from abaca.study.toml import TomlTable, read_toml
-from abaca.training.trainer import Callback
+from abaca.training.callbacks import Callback
 from abaca.types import Record
 
 METRIC = METRICS[0]
@@ -166,7 +166,8 @@ class Tuning:
         """Train in a temporary folder; the best validation metric."""
         try:
             recommender = self.search.recommender(chosen)
-            recommender.fit(self.sequences, folder=folder, resume=True, callback=_Pruning(self.optuna, trial, callback))
+            called = [callback, _Pruning(self.optuna, trial)]
+            recommender.fit(self.sequences, folder=folder, resume=True, callback=called)
         except (TrainingError, SpecError) as error:
             shutil.rmtree(folder, ignore_errors=True)
             trial.set_user_attr(WHY, str(error))
@@ -196,16 +197,12 @@ class Tuning:
 class _Pruning(Callback):
     """Reports each epoch to Optuna, and ends a trial that is behind the others."""
 
-    def __init__(self, optuna: Any, trial: Any, callback: Callback) -> None:
-        self.optuna, self.trial, self.callback = optuna, trial, callback
-
-    def on_step(self, step: Any) -> None:
-        self.callback.on_step(step)
+    def __init__(self, optuna: Any, trial: Any) -> None:
+        self.optuna, self.trial = optuna, trial
 
     def on_epoch(self, record: Record) -> None:
         if METRIC in record:
             self.trial.report(record[METRIC], record["epoch"])
-        self.callback.on_epoch(record)
         if self.trial.should_prune():
             raise self.optuna.TrialPruned
 

@@ -24,7 +24,7 @@ from abaca.study.results import Entry, Results
 from abaca.study.runs import METRICS, Run, Workspace, baseline, check_validation, failed_values, run_values
 from abaca.study.state import StudyState
 from abaca.study.statistics import choose_users, repeats
-from abaca.training.trainer import Callback, Step
+from abaca.training.callbacks import Callback, Step
 
 RESULTS, WORKSPACE = "results.jsonl", "work"
 WAIT = 0.5

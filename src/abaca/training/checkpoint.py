@@ -6,6 +6,7 @@ A model directory holds `model.json`, which names the other files with their che
     weights-<checksum>.safetensors  the weights
     catalogue-<checksum>.json       raw ids by item index, and the item table's columns
     index-<checksum>.faiss          a search index of the item table, where `abaca index` made one
+    card.md                         all this for people; see `training/card.py`
 
 Since the names carry checksums, replacing `model.json` swaps a model in one step: no reader ever sees halves of two.
 While training runs, `run.safetensors` (the state) and `training.jsonl` (a line per epoch) are there too.
@@ -33,6 +34,7 @@ from abaca.evidence.evidence import Evidence
 from abaca.nn.build import make_model
 from abaca.nn.model import Model
 from abaca.plugins import import_paths, output_layer
+from abaca.training.card import weights_name, write_card
 from abaca.types import Record
 
 FORMAT = 1
@@ -112,6 +114,16 @@ def load_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ModelError(f"{path} does not exist: there is no run to resume; train without `resume=True`") from None
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise ModelError(f"{path} cannot be read ({error}); delete it and train from the start") from error
+
+
+def read_progress(folder: Path) -> dict[str, Any]:
+    """How far a run is whose state is saved; no tensor is read."""
+    try:
+        with safe_open(folder / STATE, framework="pt") as file:
+            progress: dict[str, Any] = json.loads((file.metadata() or {})["progress"])
+            return progress
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise ModelError(f"{folder / STATE} cannot be read ({error}); delete it and train from the start") from error
 
 
 def write_record(folder: Path, records: list[Record]) -> None:
@@ -212,6 +224,7 @@ def save_model(folder: Path, saved: Saved) -> None:
         document["index"] = saved.index.document()
     document["sha256"] = _document_digest(document)
     write_text(folder / MODEL, json.dumps(document, indent=1, ensure_ascii=False) + "\n", ModelError)
+    write_card(folder, document)
     for old in before - files.keys():
         (folder / old).unlink(missing_ok=True)
 
@@ -219,7 +232,7 @@ def save_model(folder: Path, saved: Saved) -> None:
 def _files_before(folder: Path) -> set[str]:
     """Files of the model that is replaced; nothing else in the folder is ever deleted."""
     try:
-        return {name for name in _read_document(folder)["files"] if Path(name).name == name}
+        return {name for name in read_document(folder)["files"] if Path(name).name == name}
     except (ModelError, KeyError, TypeError):
         return set()
 
@@ -227,7 +240,7 @@ def _files_before(folder: Path) -> set[str]:
 def load_model(folder: str | Path) -> Saved:
     """Read a model directory, refusing one that is damaged, changed, or of another version."""
     folder = Path(folder)
-    document = _read_document(folder)
+    document = read_document(folder)
     paths = {}
     for name, facts in document["files"].items():
         path = folder / name
@@ -263,7 +276,7 @@ def _index_record(folder: Path, document: dict[str, Any], paths: dict[str, Path]
 
 def weights_of(folder: Path) -> str:
     """The name of the file of weights, which changes with them."""
-    return next(str(name) for name in _read_document(folder)["files"] if name.startswith("weights-"))
+    return weights_name(read_document(folder))
 
 
 def set_index(
@@ -275,7 +288,7 @@ def set_index(
 
 
 def _set_index(folder: Path, weights: str, draft: Path | None, kind: str, effort: int, facts: Any) -> None:
-    document = _read_document(folder)
+    document = read_document(folder)
     if weights not in document["files"]:
         raise ModelError(f"{folder} has other weights than when its index was begun; run `abaca index {folder}` again")
     old = [name for name in document["files"] if name.startswith("index-")]
@@ -289,6 +302,7 @@ def _set_index(folder: Path, weights: str, draft: Path | None, kind: str, effort
         document["index"] = {"kind": kind, "effort": effort, "weights": weights, "facts": facts}
     document["sha256"] = _document_digest(document)
     write_text(folder / MODEL, json.dumps(document, indent=1, ensure_ascii=False) + "\n", ModelError)
+    write_card(folder, document)
     for name in old:
         if name not in document["files"]:
             (folder / name).unlink(missing_ok=True)
@@ -319,7 +333,8 @@ def _evidence(document: dict[str, Any], tensors: dict[str, Tensor]) -> Evidence 
     return Evidence.of(document["evidence"], {name.removeprefix(COUNTS): counts[name] for name in counts})
 
 
-def _read_document(folder: Path) -> dict[str, Any]:
+def read_document(folder: Path) -> dict[str, Any]:
+    """The contents of `model.json`, once its kind, version and checksum are right."""
     path = folder / MODEL
     if not folder.is_dir() or not path.is_file():
         raise ModelError(f"{folder} is not a model directory (no {MODEL}); make one with `abaca train LOG {folder}`")

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from abaca.display import duration
-from abaca.training.trainer import Callback, Step
+from abaca.training.callbacks import Callback, End, Start, Step
 from abaca.types import Record
 
 
@@ -19,8 +19,7 @@ def is_interactive() -> bool:
 class ProgressBar(Callback):
     """Epoch, loss, best validation figure, speed and time left; a line per epoch stays."""
 
-    def __init__(self, epochs: int, metric: str) -> None:
-        self.epochs, self.metric = epochs, metric
+    def __init__(self) -> None:
         width = None if is_interactive() else 140
         self.console = get_console() if get_console().is_jupyter else Console(stderr=True, highlight=False, width=width)
         self.progress = Progress(
@@ -34,12 +33,13 @@ class ProgressBar(Callback):
             disable=not is_interactive(),
         )
         self.task: TaskID | None = None
+        self.epochs, self.metric = 0, ""
 
-    def __enter__(self) -> "ProgressBar":
+    def on_start(self, start: Start) -> None:
+        self.epochs, self.metric = start.epochs, start.options.get("metric", "")
         self.progress.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def on_end(self, end: End) -> None:
         self.progress.stop()
 
     def on_step(self, step: Step) -> None:

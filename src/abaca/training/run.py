@@ -1,13 +1,17 @@
 """A run: a model trained on sequences, in memory or in a folder where it can be stopped and resumed."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from abaca import __version__
 from abaca.data.catalogue import Catalogue
 from abaca.data.sequences import Sequences
+from abaca.data.splits import as_date
 from abaca.errors import ModelError
 from abaca.evaluation.baselines import BASELINES, Baseline
 from abaca.evidence.evidence import Evidence
@@ -15,6 +19,7 @@ from abaca.nn.build import check_memory, make_model
 from abaca.nn.model import Model
 from abaca.options import TrainingOptions
 from abaca.plugins import output_layer
+from abaca.training.callbacks import Callback, Callbacks, Start
 from abaca.training.checkpoint import (
     MODEL,
     RULE,
@@ -22,17 +27,20 @@ from abaca.training.checkpoint import (
     Saved,
     append_record,
     load_model,
-    load_state,
+    read_progress,
     save_model,
     write_record,
 )
 from abaca.training.evidence import fit_evidence
 from abaca.training.start import start_from_counts
-from abaca.training.trainer import Callback, Step, Trainer
+from abaca.training.trainer import Trainer
 from abaca.types import Record
 
 NOTHING_FOUND: dict[str, Any] = {"best": None, "records": [], "best_epoch": None}
 """The validation figures of a baseline, which is not validated."""
+
+FIGURES = ("best", "best_epoch", "with_evidence")
+"""The figures of a finished run: of the network, the epoch that had it, and of the whole model."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,7 @@ class Run:
         folder: Path | None = None,
         *,
         resume: bool = False,
-        callback: Callback | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Saved:
         """The trained model with its record; it is also written to the folder, if there is one."""
         identity = self._identity(sequences)
@@ -73,29 +81,37 @@ class Run:
         catalogue = _catalogue(sequences, everything=everything)
         ranks: Model | Baseline
         evidence = None
-        if self.encoder == RULE:
-            ranks, found = BASELINES[self.output]().fit(sequences, everything=everything), NOTHING_FOUND
-        else:
-            output = output_layer(self.output, self.output_options)
-            check_memory(self.encoder, output, catalogue.size, **self.encoder_options)
-            torch.manual_seed(self.options.seed)
-            ranks = make_model(self.encoder, output, catalogue.size, **self.encoder_options)
-            if self.options.start == "counts":
-                start_from_counts(ranks, sequences.training(everything=everything), self.options.seed)
-            ranks.to(device)
-            found = self._train(ranks, sequences, folder, resume=resume, callback=callback or Callback())
-            evidence, figures = fit_evidence(ranks, sequences, self.options, self.fitted, everything=everything)
-            found |= figures
-        training = {**identity, **found, **_data(sequences)}
-        parts = (self.encoder, self.output, self.encoder_options)
-        saved = Saved(ranks, *parts, catalogue, training, output_options=self.output_options, evidence=evidence)
-        if folder is not None:
-            save_model(folder, saved)
-            (folder / STATE).unlink(missing_ok=True)
+        with Callbacks((_RunRecord(folder), *callbacks)) as called:
+            if self.encoder == RULE:
+                called.on_start(self._started(sequences, folder))
+                ranks, found = BASELINES[self.output]().fit(sequences, everything=everything), NOTHING_FOUND
+            else:
+                ranks = self._model(sequences, catalogue.size).to(device)
+                found = self._train(ranks, sequences, folder, resume=resume, called=called)
+                evidence, figures = fit_evidence(ranks, sequences, self.options, self.fitted, everything=everything)
+                found |= figures
+            training = {**identity, **found, **_data(sequences)}
+            parts = (self.encoder, self.output, self.encoder_options)
+            saved = Saved(ranks, *parts, catalogue, training, output_options=self.output_options, evidence=evidence)
+            if folder is not None:
+                save_model(folder, saved)
+                (folder / STATE).unlink(missing_ok=True)
+            called.figures = {name: training[name] for name in FIGURES if training.get(name) is not None}
         return saved
 
+    def _model(self, sequences: Sequences, catalogue: int) -> Model:
+        """The model before training."""
+        output = output_layer(self.output, self.output_options)
+        check_memory(self.encoder, output, catalogue, **self.encoder_options)
+        torch.manual_seed(self.options.seed)
+        model = make_model(self.encoder, output, catalogue, **self.encoder_options)
+        if self.options.start == "counts":
+            everything = self.refit_epochs is not None
+            start_from_counts(model, sequences.training(everything=everything), self.options.seed)
+        return model
+
     def _train(
-        self, model: Model, sequences: Sequences, folder: Path | None, *, resume: bool, callback: Callback
+        self, model: Model, sequences: Sequences, folder: Path | None, *, resume: bool, called: Callbacks
     ) -> dict[str, Any]:
         """Train the model to its best epoch; the validation figures, and after how many epochs they were best."""
         everything = self.refit_epochs is not None
@@ -104,9 +120,22 @@ class Run:
         trainer.progress["identity"] = identity = self._identity(sequences)
         if folder is not None:
             _start(folder, trainer, identity, resume)
-        trainer.run(_RunRecord(folder, callback), folder)
+        called.on_start(self._started(sequences, folder, trainer.progress["records"]))
+        trainer.run(called, folder)
         found = {key: trainer.progress[key] for key in ("best", "records", "best_epoch")}
         return found if self.refit_epochs is None else {**found, "best_epoch": self.refit_epochs - 1}
+
+    def _started(self, sequences: Sequences, folder: Path | None, records: Sequence[Record] = ()) -> Start:
+        """What callbacks are told at the start."""
+        rule = self.encoder == RULE
+        options = {} if rule else {**asdict(self.options), **self.encoder_options}
+        data = {
+            "users": sequences.users,
+            "items": sequences.catalogue.size,
+            "interactions": len(sequences.items),
+            "targets": sequences.training_targets,
+        }
+        return Start(self.encoder, self.output, options, data, 0 if rule else self.epochs, folder, tuple(records))
 
     def _identity(self, sequences: Sequences) -> dict[str, Any]:
         """What makes two runs the same run."""
@@ -123,12 +152,21 @@ class Run:
 
 
 def _data(sequences: Sequences) -> dict[str, Any]:
-    """How the log was read, prepared and split."""
+    """How the log was read, prepared and split, its size and period, and the release that trained on it."""
     manifest = sequences.manifest
     source = manifest.get("source", {})
     read = {key: source[key] for key in ("columns", "on_bad_row") if key in source}
     split, prepared = manifest["split"], manifest["options"]
-    return {"split": split, "prepared": prepared, "source": read, "time_unit": sequences.time_unit}
+    size = {"counts": manifest["counts"], "period": _period(sequences), "abaca": __version__}
+    return {"split": split, "prepared": prepared, "source": read, "time_unit": sequences.time_unit, **size}
+
+
+def _period(sequences: Sequences) -> list[str] | None:
+    """The first and the last time of the interactions, as dates where they count from 1970."""
+    if sequences.times is None or not len(sequences.times):
+        return None
+    ends = float(np.min(sequences.times)), float(np.max(sequences.times))
+    return [as_date(time) or f"{time:.15g}" for time in ends]
 
 
 def _start(folder: Path, trainer: Trainer, identity: dict[str, Any], resume: bool) -> None:
@@ -137,7 +175,7 @@ def _start(folder: Path, trainer: Trainer, identity: dict[str, Any], resume: boo
     if not resume:
         (folder / STATE).unlink(missing_ok=True)
     elif (folder / STATE).exists():
-        check_same_run(folder, load_state(folder)[1]["identity"], identity)
+        check_same_run(folder, read_progress(folder)["identity"], identity)
         trainer.resume(folder)
     write_record(folder, trainer.progress["records"])
 
@@ -149,18 +187,14 @@ def _catalogue(sequences: Sequences, *, everything: bool) -> Catalogue:
 
 
 class _RunRecord(Callback):
-    """Appends each epoch to the run's record, then calls the user's callback."""
+    """Appends each epoch to the record in the run's folder."""
 
-    def __init__(self, folder: Path | None, callback: Callback) -> None:
-        self.folder, self.callback = folder, callback
-
-    def on_step(self, step: Step) -> None:
-        self.callback.on_step(step)
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
 
     def on_epoch(self, record: Record) -> None:
         if self.folder is not None:
             append_record(self.folder, record)
-        self.callback.on_epoch(record)
 
 
 def finished_run(folder: Path, identity: dict[str, Any]) -> Saved | None:

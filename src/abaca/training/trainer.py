@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from abaca.evaluation.evaluate import evaluate
 from abaca.evaluation.ranker import ModelRanker
 from abaca.nn.model import Model
 from abaca.options import TrainingOptions
+from abaca.training.callbacks import Callback, Step
 from abaca.training.checkpoint import load_state, save_state
 from abaca.types import Record
 
@@ -26,27 +27,6 @@ log = logging.getLogger(__name__)
 
 LONGEST_WARMUP = 2
 """The warm-up takes at most 1 / LONGEST_WARMUP of all steps: a short run must train too."""
-
-
-class Step(NamedTuple):
-    """The state of training after a step."""
-
-    epoch: int
-    step: int
-    steps: int
-    loss: float  # mean of the epoch so far
-    targets: int  # trained in this epoch so far by this process
-    seconds: float  # spent on them
-
-
-class Callback:
-    """Called during training; subclasses override what they need. This one does nothing."""
-
-    def on_step(self, step: Step) -> None:
-        """Called after each training step."""
-
-    def on_epoch(self, record: Record) -> None:
-        """Called after each epoch, when it has been validated."""
 
 
 class Trainer:
