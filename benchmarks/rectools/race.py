@@ -37,9 +37,10 @@ from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT
 from abaca.recommender import Recommender
 from abaca.study.draw import Figure, Style
 from abaca.study.environment import environment
+from abaca.training.callbacks import Callback, Step
 from abaca.training.evidence import fit_evidence
 from abaca.training.start import start_from_counts
-from abaca.training.trainer import Callback, Step, Trainer, swapped
+from abaca.training.trainer import Trainer, swapped
 from abaca.types import Record
 
 PROGRAM = Path(__file__).parent / "rectools_side.py"
