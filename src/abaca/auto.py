@@ -3,6 +3,7 @@
 The rules come from a few runs, validated on five logs (docs/choose.md). An option that is given is never changed.
 """
 
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -51,3 +52,23 @@ def suited(encoder: str, shape: Shape) -> dict[str, Any]:
     }
     known = {field.name for field in fields(encoder_class(encoder).Options)}
     return {name: value for name, value in chosen.items() if name in known or name not in ("dim", "dropout")}
+
+
+MOVES: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("lr", lambda lr: lr * 2),
+    ("dropout", lambda dropout: round(max(0.0, dropout - 0.15), 2)),
+    ("dim", lambda dim: dim * 2),
+    ("lr", lambda lr: lr / 2),
+    ("dropout", lambda dropout: round(min(0.7, dropout + 0.15), 2)),
+    ("dim", lambda dim: max(2, dim // 2)),
+)
+"""Values beside those that suit a log, in the order in which they are tried."""
+
+
+def around(options: Mapping[str, Any], fixed: Container[str]) -> list[dict[str, Any]]:
+    """Changes that a search within a budget tries, one option each; the first is none. Fixed options stay."""
+    changes: list[dict[str, Any]] = [{}]
+    for name, move in MOVES:
+        if name in options and name not in fixed:
+            changes.append({name: move(options[name])})
+    return changes

@@ -3,7 +3,7 @@
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -33,29 +33,35 @@ from abaca.policy import Policy
 from abaca.recommendation import Advisor, Recommendations
 from abaca.search.answer import IndexSearch
 from abaca.similar import SimilarItem, similar_items
+from abaca.training.budget import Clock, seconds_of
 from abaca.training.callbacks import Callback
+from abaca.training.candidates import candidates
 from abaca.training.checkpoint import RULE, Saved, load_model, locked_run, save_model
+from abaca.training.halving import LONGEST, Search, leave_search
 from abaca.training.progress import ProgressBar, is_interactive
 from abaca.training.run import Run
 from abaca.types import Id
 
 Histories = Sequence[Sequence[Id]] | Mapping[Id, Sequence[Id]]
 
+SEARCHED_ENCODERS = ("sasrec", "gru4rec")
+"""The encoders that a fit within a budget compares, where none is given."""
+
 
 class Recommender:
     """A model that learns from a log when to repeat and when to explore.
 
-    `encoder` is gru4rec or sasrec, `output` an output layer such as softmax+CPR:100+Mi. Both may be objects of one's
-    own classes. Options are those of training (`epochs`, `lr`, `seed`, …), of the encoder (`dim`, `dropout`, …) and of
-    preparing a log (`min_user`, `split`, …). With `options="auto"` those that are not given are chosen by the size of
-    the log when it is fitted; with "fixed" they have the same values for every log. `device` is cpu, cuda, or auto for
-    a GPU where there is one. With `baseline` it is a simple rule instead, such as "personal frequency"; its only
-    options are those of preparing a log.
+    `encoder` is gru4rec or sasrec, by default sasrec, `output` an output layer such as softmax+CPR:100+Mi. Both may be
+    objects of one's own classes. Options are those of training (`epochs`, `lr`, `seed`, …), of the encoder (`dim`,
+    `dropout`, …) and of preparing a log (`min_user`, `split`, …). With `options="auto"` those that are not given are
+    chosen by the size of the log when it is fitted; with "fixed" they have the same values for every log. `device` is
+    cpu, cuda, or auto for a GPU where there is one. With `baseline` it is a simple rule instead, such as "personal
+    frequency"; its only options are those of preparing a log.
     """
 
     def __init__(
         self,
-        encoder: "str | Encoder | type[Encoder]" = DEFAULT_ENCODER,
+        encoder: "str | Encoder | type[Encoder] | None" = None,
         output: "str | Output | type[Output]" = DEFAULT_OUTPUT,
         *,
         baseline: str | None = None,
@@ -66,18 +72,18 @@ class Recommender:
         self.output_options, self.encoder_options = dict[str, Any](), dict[str, Any]()
         if options not in MODES:
             raise SpecError(f"options '{options}' is not one of {', '.join(MODES)}")
-        self._auto, self._given, self.chosen = options == "auto", set(given), dict[str, Any]()
+        self._auto, self._given, self.chosen = options == "auto", dict(given), dict[str, Any]()
+        self._any_encoder = encoder is None
         if baseline is not None:
             self.encoder, self.output = RULE, baseline
             self.training, self.prepare = TrainingOptions(), rule_options(baseline, given)
         else:
-            self.encoder, sizes = encoder_name(encoder)
+            self.encoder, sizes = encoder_name(DEFAULT_ENCODER if encoder is None else encoder)
             self.output, chosen = output_name(output)
             self.output_options = saved_options(self.output, chosen)
             sizes_type = encoder_class(self.encoder).Options
-            every = {name: value for name, value in sizes.items() if name != "window"} | given
-            self._given |= set(sizes)
-            self.training, sizes, self.prepare = sort_options(self.encoder, sizes_type, every)
+            self._given = {name: value for name, value in sizes.items() if name != "window"} | given
+            self.training, sizes, self.prepare = sort_options(self.encoder, sizes_type, self._given)
             self.encoder_options = saved_options(self.encoder, sizes)
         self._of_preparing = [field.name for field in fields(PrepareOptions) if field.name in given]
         self.device = choose_device(device)
@@ -104,6 +110,7 @@ class Recommender:
         folder: str | Path | None = None,
         resume: bool = False,
         overwrite: bool = False,
+        budget: str | None = None,
         callback: Callback | Sequence[Callback] | None = None,
         progress: bool | None = None,
         items: Any = None,
@@ -113,12 +120,14 @@ class Recommender:
         With `refit` it trains on everything, held-out targets included, for as many epochs as the earlier fit found
         best; such a model cannot be evaluated on the same data. With `folder` the run's state is kept there and
         the finished model is saved there; `resume` continues a stopped run, `overwrite` replaces what is there.
+        With `budget`, a time such as "20m", it searches encoders and options that were not given, and trains the best.
         `callback` is one `Callback` or several. `progress` shows a bar; by default only in a terminal or a notebook,
         and when no `callback` is given.
         """
         if resume and overwrite:
             raise SpecError("resume continues the run that is there, overwrite replaces it: give one of them")
         where = None if folder is None else Path(folder)
+        clock = None if budget is None else self._clock(budget, refit)
         self._check_place(data, where)
         self._run(refit)  # refuses a refit without a fit
         self._items = self._item_table(refit) if items is None else items
@@ -127,16 +136,58 @@ class Recommender:
             callbacks.insert(0, ProgressBar())
         with nullcontext() if where is None else locked_run(where, keep=not (resume or overwrite)):
             sequences = self.open(data, items if is_prepared(data) else self._items)
-            if self._auto and not refit and self.encoder != RULE:
+            if not refit and self.encoder != RULE:
                 self._choose_options(sequences)
             run = self._run(refit)
-            saved = run.train(sequences, self.device, where, resume=resume, callbacks=callbacks)
+            if clock is not None:
+                search = self._search(run, sequences)
+                saved = search.train(sequences, self.device, clock, where, resume=resume, callbacks=callbacks)
+                self._take_options(saved)
+            else:
+                if where is not None:
+                    leave_search(where, resume=resume)
+                saved = run.train(sequences, self.device, where, resume=resume, callbacks=callbacks)
         self.sequences = sequences
         return self._adopt(saved)
 
+    def _clock(self, budget: str, refit: bool) -> Clock:
+        """The time of a search; refused where there is nothing to search."""
+        if refit or self.encoder == RULE:
+            what = "a refit has the options of the earlier fit" if refit else "a baseline has no options to search"
+            raise SpecError(f"`budget`: {what}; leave it out")
+        return Clock(seconds_of(budget))
+
+    def _search(self, run: Run, sequences: Sequences) -> Search:
+        """What is compared within a budget; options that were given stay."""
+        longest = run.options.epochs if "epochs" in self._given else LONGEST
+        return Search(candidates([run, *self._rivals(sequences)], self._given), longest)
+
+    def _rivals(self, sequences: Sequences) -> list[Run]:
+        """The runs of other encoders, where none was given; one that lacks an option that was given is left out."""
+        found = []
+        for name in SEARCHED_ENCODERS if self._any_encoder else ():
+            with suppress(SpecError):
+                layer = output_layer(self.output, self.output_options)
+                other = Recommender(name, layer, options="auto" if self._auto else "fixed", **self._given)
+                other._choose_options(sequences)
+                found += [other._run(False)] if name != self.encoder else []
+        return found
+
+    def _take_options(self, saved: Saved) -> None:
+        """The encoder and the options that a search found."""
+        self.encoder, self.encoder_options = saved.encoder, saved.encoder_options
+        self.training = TrainingOptions(**saved.training["options"])
+        values = {**saved.training["options"], **saved.encoder_options}
+        tried = {
+            "epochs",
+            *self.chosen,
+            *(name for trial in saved.training["budget"]["trials"] for name in trial["options"]),
+        }
+        self.chosen = {name: values[name] for name in values if name in tried and name not in self._given}
+
     def _choose_options(self, sequences: Sequences) -> None:
         """Set the options that were not given to what suits the log."""
-        found = suited(self.encoder, Shape.of(sequences))
+        found = suited(self.encoder, Shape.of(sequences)) if self._auto else {}
         self.chosen = {name: value for name, value in found.items() if name not in self._given}
         of_training = {field.name for field in fields(TrainingOptions)}
         self.training = replace(self.training, **{k: v for k, v in self.chosen.items() if k in of_training})

@@ -300,6 +300,17 @@ def test_train_says_how_it_goes_and_what_next(cli: Cli, shop: Shop, tmp_path: Pa
     assert f"next: abaca evaluate {tmp_path / 'm'} {shop.sequences}" in outcome.out
 
 
+def test_train_within_a_budget_prints_every_trial(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    options = ("--epochs", "1", "--dim", "8", "--lr", "0.01", "--dropout", "0.1", "--output", "softmax")
+    outcome = cli("train", shop.sequences, tmp_path / "model", "--budget", "1h", *options)
+    assert outcome.code == 0, outcome.err
+    for encoder in ("sasrec", "gru4rec"):
+        assert f"trial {encoder}, lr 0.01, dropout 0.1, dim 8, 1 epoch: validation ndcg@10" in outcome.err
+    assert "the best of 2 trials, found and trained in" in outcome.out
+    refused(cli("train", shop.sequences, tmp_path / "other", "--budget", "20"), "budget '20' is not a time", "20m")
+    assert not (tmp_path / "other").exists()
+
+
 def test_train_takes_a_file_of_options_and_flags_win(cli: Cli, shop: Shop, tmp_path: Path) -> None:
     config = tmp_path / "run.toml"
     config.write_text(

@@ -10,12 +10,14 @@ import pyarrow.parquet
 import pytest
 
 from abaca.errors import SpecError, TrainingError
+from abaca.evaluation.metrics import paired_test
 from abaca.study import work as work_room
 from abaca.study.jobs import Place, run_study
 from abaca.study.plan import RowKey
 from abaca.study.report import cases, publish
 from abaca.study.results import Results
 from abaca.study.runs import Workspace
+from abaca.study.significance import compared, margin
 from abaca.study.tables import Row, estimate
 from abaca.study.work import Message, Work
 from abaca.training.callbacks import Callback
@@ -23,7 +25,7 @@ from abaca.training.callbacks import Callback
 STUDY = """
 outputs = ["softmax", "softmax+C"]
 seeds = [0, 1]
-baselines = ["most recent"]
+baselines = ["most recent", "popularity"]
 examples = ["softmax", "softmax+C"]
 [options]
 epochs = 1
@@ -38,7 +40,7 @@ options = { size = [4, 8] }
 outputs = ["softmax+C"]
 [[data]]
 name = "copy"
-synthetic = { rule = "copy-after-repeat", users = 60, items = 40, length = 14 }
+synthetic = { rule = "mixed", users = 60, items = 40, length = 14 }
 """
 ROW = RowKey("copy", "gru4rec", "softmax+C")
 
@@ -59,7 +61,7 @@ def test_every_kind_of_entry_is_there_once(done: Work) -> None:
     lines = [json.loads(line) for line in done.results.path.read_text(encoding="utf-8").splitlines()]
     kinds = [line["kind"] for line in lines]
     # 2 rows × (2 of the grid + 1 more seed), and one size that is not the chosen one's
-    counts = {"data": 1, "run": 7, "test": 4, "baseline": 1, "comparison": 1, "example": 1}
+    counts = {"data": 1, "run": 7, "test": 4, "baseline": 2, "comparison": 1, "margin": 2, "example": 1}
     assert {kind: kinds.count(kind) for kind in set(kinds)} == counts
     assert len({(line["kind"], line["id"]) for line in lines}) == len(lines)
     assert all(line["environment"]["torch"] and line["when"].endswith("Z") for line in lines)
@@ -168,7 +170,7 @@ def test_results_made_with_other_defaults_are_refused(place: Place, done: Work, 
 
 
 def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
-    text = STUDY.replace('synthetic = { rule = "copy-after-repeat", users = 60, items = 40, length = 14 }', 'log = "x"')
+    text = STUDY.replace('synthetic = { rule = "mixed", users = 60, items = 40, length = 14 }', 'log = "x"')
     (tmp_path / "study.toml").write_text(text, encoding="utf-8")
     with pytest.raises(SpecError, match=r"data 'copy': .*x does not exist; pass .* --data"):
         run_study(Place(tmp_path / "study.toml", None, tmp_path), 1, 1, lambda message: None)
@@ -207,7 +209,7 @@ def test_of_two_studies_in_one_folder_each_reports_its_own_data(tmp_path: Path) 
     [('rule = "never-copy", users = 60, items = 3', "different items are needed"), ("items = 0", "must be above 0")],
 )
 def test_a_synthetic_log_that_cannot_be_is_the_study_s_mistake(tmp_path: Path, synthetic: str, said: str) -> None:
-    text = STUDY.replace('rule = "copy-after-repeat", users = 60, items = 40, length = 14', synthetic)
+    text = STUDY.replace('rule = "mixed", users = 60, items = 40, length = 14', synthetic)
     (tmp_path / "study.toml").write_text(text, encoding="utf-8")
     with pytest.raises(SpecError, match=said):
         run_study(Place(tmp_path / "study.toml", None, tmp_path), 1, 1, lambda message: None)
@@ -258,5 +260,43 @@ def test_many_rows_can_still_differ(done: Work) -> None:
     rows = 40
     evaluation = done._ranked(ROW, Callback())
     worse = [replace(one, rank=one.rank + 1000) for one in evaluation]
-    p_value = work_room._compared(evaluation, worse, rows)["ndcg@10"]["p_value"]
+    p_value = compared(evaluation, worse, rows)["ndcg@10"]["p_value"]
     assert rows * p_value < 0.01
+
+
+def test_a_row_is_tested_against_the_best_baseline_of_each_shelf(done: Work) -> None:
+    """The test by hand: each target's mean over the two seeds, minus the baseline's gain, over users."""
+    entry, sequences = done.state.margin(ROW), done.workspace.sequences(done.study.data[0])
+    assert entry is not None
+    assert list(entry["groups"]) == ["all", "buy again", "discover"]
+    mine = done._ranked(ROW, Callback())
+    for group, found in entry["groups"].items():
+        baselines = [done.workspace.baseline(name, sequences) for name in done.study.baselines]
+        best = max(baselines, key=lambda one: one.mean("ndcg@10", group))
+        gains = (mine[0].gains("ndcg@10", group) + mine[1].gains("ndcg@10", group)) / 2
+        mask = best.mask(group)
+        by_hand = paired_test(gains[mask], best.gains("ndcg@10", group)[mask], best.users[mask])
+        assert found["baseline"] == best.name
+        assert found["count"] == mask.sum()
+        assert found["value"] == pytest.approx(gains[mask].mean())
+        assert found["difference"] == pytest.approx(asdict(by_hand.difference))
+        assert found["p_value"] == by_hand.p_value
+    assert len(json.dumps(entry)) < 2000
+
+
+def test_a_margin_over_a_worse_baseline_is_certain(done: Work) -> None:
+    mine = done._ranked(ROW, Callback())
+    worse = replace(mine[0], rank=mine[0].rank + 1000, name="worse")
+    found = margin(mine, {"all": worse}, 1)["all"]
+    assert found["baseline"] == "worse"
+    assert found["p_value"] < 0.01 < found["difference"]["low"]
+
+
+def test_without_ranks_nothing_is_trained_for_a_margin(place: Place, done: Work, tmp_path: Path) -> None:
+    """A clone of a study has its results but not its workspace."""
+    lines = done.results.path.read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "results.jsonl").write_text("".join(line for line in lines if '"kind":"margin"' not in line))
+    work = Place(place.study, None, tmp_path).work()
+    work.prepare(lambda message: None)
+    assert not list(work.pending())
+    assert work.state.margin(ROW) is None

@@ -13,6 +13,7 @@ from abaca.durable import locked
 from abaca.errors import SpecError
 from abaca.extra import needs
 from abaca.study.jobs import Place, run_study
+from abaca.study.margins import margin_sentences
 from abaca.study.report import KEY, cases, publish, summary_sentences
 from abaca.study.state import StudyState
 from abaca.study.work import Message
@@ -89,7 +90,7 @@ def _print_end(state: StudyState, written: list[Path]) -> None:
         if gone:
             seeds = ", ".join(map(str, gone))
             out.print(f"{' '.join(row)} is in no table: it diverged with seed {seeds}", markup=False, soft_wrap=True)
-    for sentence in summary_sentences(state):
+    for sentence in [*summary_sentences(state), *margin_sentences(state)]:
         out.print(f"  {sentence}", markup=False, soft_wrap=True)
     for path, words in zip(written, ("the page", "tables", "figures", "results"), strict=True):
         out.print(f"{words:>8}: {path}", markup=False, soft_wrap=True)

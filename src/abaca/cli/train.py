@@ -14,6 +14,7 @@ from abaca.cli import show
 from abaca.cli.columns import Data, Event, Events, Item, Items, OnBadRow, Time, User, open_data
 from abaca.data.log import Log
 from abaca.data.prepare import PrepareOptions
+from abaca.display import duration
 from abaca.errors import SpecError
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, training_defaults
 from abaca.study.toml import read_toml, refuse_unknown
@@ -58,6 +59,12 @@ def command(
     refit: Annotated[
         Path | None,
         typer.Option("--refit", metavar="MODEL", help="Train on everything, with the options and best epoch of MODEL."),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget", metavar="TIME", help="Search encoders and options within a time, such as 20m; train the best."
+        ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model or run.")] = False,
@@ -123,6 +130,8 @@ def command(
     Example: [bold]abaca train purchases.csv model/ --output softmax+CPR:100+Mi --epochs 30[/]
 
     To train on everything before serving: [bold]abaca train purchases.csv final/ --refit model/[/]
+
+    The best model within a time: [bold]abaca train purchases.csv model/ --budget 20m[/]
     """
     given = {key: value for key, value in locals().items() if key in _TUNABLE and value is not None}
     chosen = {**(read_config(config) if config else {}), **given}
@@ -143,7 +152,8 @@ def command(
     _warn(data, recommender.device.type)
     place: dict[str, Any] = {"folder": model, "resume": resume, "overwrite": overwrite}
     try:
-        recommender.fit(data, refit=refit is not None, progress=True, callback=trackers, items=items, **place)
+        what: dict[str, Any] = {"refit": refit is not None, "budget": budget, "items": items}
+        recommender.fit(data, progress=True, callback=trackers, **what, **place)
     except KeyboardInterrupt:
         show.errors_to().print("stopped; the same command with --resume continues", soft_wrap=True)
         raise typer.Exit(130) from None
@@ -159,7 +169,7 @@ def _recommender(options: dict[str, Any], refit: Path | None) -> "Recommender":
     if refit is None:
         if "baseline" in options and options.keys() & {"encoder", "output"}:
             raise SpecError("`baseline` is a simple rule without encoder and output layer: leave those out")
-        encoder, output = options.pop("encoder", DEFAULT_ENCODER), options.pop("output", DEFAULT_OUTPUT)
+        encoder, output = options.pop("encoder", None), options.pop("output", DEFAULT_OUTPUT)
         return Recommender(encoder, output, **options)
     device = options.pop("device", "auto")
     if options:
@@ -208,6 +218,9 @@ def _report(recommender: "Recommender", log: Path, model: Path) -> None:
         figure += f" ({network}after epoch {training['best_epoch'] + 1})"
     out = show.console()
     out.print(f"[bold]{escape(str(model))}[/] {recommender.encoder} {recommender.output}{figure}", soft_wrap=True)
+    if "budget" in training:
+        spent, trials = training["budget"]["spent"], training["budget"]["trials"]
+        out.print(f"the best of {len(trials)} trials, found and trained in {duration(spent)}", soft_wrap=True)
     if recommender.chosen:
         listed = ", ".join(f"{name} {value}" for name, value in recommender.chosen.items())
         out.print(escape(f"options for {_size(recommender)}: {listed}"), soft_wrap=True)

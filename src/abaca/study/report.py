@@ -10,6 +10,7 @@ from abaca.study.cases import MEANING, Case, Pick
 from abaca.study.datasets import Census, dataset_table
 from abaca.study.draw import Figure, style_of
 from abaca.study.figures import all_figures
+from abaca.study.margins import margin_sentences
 from abaca.study.page import bullets, facts, figure, page, paragraph, section
 from abaca.study.runs import METRICS
 from abaca.study.state import StudyState
@@ -21,6 +22,7 @@ TABLES = {
     "with-repeats": "Data sets with repeats",
     "summary": "All in one: size, time, geometric means",
     "gains": "The gain of each output layer",
+    "margins": "Beside the best baseline",
     "repeats": "Repeats and new items apart",
     "paper": "Beside the paper",
     "choices": "The configurations that validation chose",
@@ -143,9 +145,12 @@ def _lead(state: StudyState) -> str:
         f"tested, {len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''}."
     )
     about = paragraph(" ".join(study.about.split())) if study.about else ""
-    sentences = summary_sentences(state)
-    heading = paragraph("Geometric means over all data sets, test targets:", "strong") if sentences else ""
-    return paragraph(text, "lead") + about + heading + bullets(sentences)
+    lists = {
+        "Geometric means over all data sets, test targets:": summary_sentences(state),
+        "Data sets on which a row is above the best baseline, test NDCG@10:": margin_sentences(state),
+    }
+    shown = "".join(paragraph(heading, "strong") + bullets(each) for heading, each in lists.items() if each)
+    return paragraph(text, "lead") + about + shown
 
 
 def _examples(state: StudyState) -> str:

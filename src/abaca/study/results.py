@@ -12,7 +12,7 @@ from abaca.study.environment import environment
 
 Entry = dict[str, Any]
 
-KINDS = ("data", "run", "test", "baseline", "comparison", "example")
+KINDS = ("data", "run", "test", "baseline", "comparison", "margin", "example")
 
 
 class Results:

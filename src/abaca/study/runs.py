@@ -106,6 +106,21 @@ class Workspace:
                 _save(file, result, time.perf_counter() - began)
         return _load(file, " ".join(run.row[1:]), sequences)
 
+    def is_tested(self, run: Run) -> bool:
+        """Whether the ranks of the run's test targets are here; without them the model would be trained again."""
+        return _is_complete(self.path / "ranks" / f"{run.folder}.npz")
+
+    def baseline(self, name: str, sequences: Sequences) -> Evaluation:
+        """A baseline's evaluation on the test targets."""
+        file = self.path / "ranks" / f"{name.replace(' ', '-')}-{sequences.fingerprint[:12]}.npz"
+        file.parent.mkdir(exist_ok=True)
+        with locked(Path(f"{file}.lock")):
+            if not _is_complete(file):
+                began = time.perf_counter()
+                result = evaluate(BASELINES[name]().fit(sequences), sequences)
+                _save(file, result, time.perf_counter() - began)
+        return _load(file, name, sequences)[0]
+
 
 def check_validation(sequences: Sequences, where: str = "") -> None:
     """Refuse data without validation targets."""
@@ -114,11 +129,6 @@ def check_validation(sequences: Sequences, where: str = "") -> None:
             f"{where}there is no validation target; prepare a log whose users have three interactions or more, or with "
             "other split times"
         )
-
-
-def baseline(name: str, sequences: Sequences) -> Evaluation:
-    """A baseline's evaluation on the test targets."""
-    return evaluate(BASELINES[name]().fit(sequences), sequences)
 
 
 def run_values(run: Run, recommender: Recommender) -> dict[str, Any]:

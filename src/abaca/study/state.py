@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from abaca.errors import SpecError
+from abaca.evaluation.evaluate import SHELVES, Group, Shelf
 from abaca.study.plan import RowKey, Study
 from abaca.study.results import Entry, Results
-from abaca.study.runs import Run, digest
+from abaca.study.runs import METRICS, Run, digest
 
+MEASURED: tuple[Group | Shelf, ...] = ("all", *SHELVES)
+"""The targets on which a row is compared with the best baseline: all, and each shelf."""
 LEAST_REPEATS = 0.01
 """The share of repeats from which on a data set counts as one with repeats."""
 
@@ -101,6 +104,29 @@ class StudyState:
         """The id of a baseline's entry."""
         return digest([name, self.data[data]["fingerprint"]])
 
+    def best_baselines(self, data: str) -> dict[Group | Shelf, str]:
+        """The baseline with the highest test NDCG@10 over all targets and on each shelf; none until all are done."""
+        found = {name: self.baseline(data, name) for name in self.study.baselines}
+        entries = {name: entry for name, entry in found.items() if entry is not None}
+        if len(entries) < len(found):
+            return {}
+        best: dict[Group | Shelf, str] = {}
+        for group in MEASURED:
+            values = {name: _measured(entry, group) for name, entry in entries.items()}
+            known = {name: value for name, value in values.items() if value is not None}
+            if known and len(known) == len(values):
+                best[group] = max(known, key=lambda name: known[name])
+        return best
+
+    def margin_id(self, row: RowKey) -> str:
+        """The id of a row's tests against the best baselines."""
+        best = self.best_baselines(row.data)
+        return digest(["margin", [run.id for run in self.seeds(row)], best])
+
+    def margin(self, row: RowKey) -> Entry | None:
+        """A row's tests against the best baselines, once it and they are tested."""
+        return self.results.get("margin", self.margin_id(row)) if self.tests(row) else None
+
     def comparison_id(self, row: RowKey) -> str:
         """The id of the comparison of a row with its reference."""
         runs = [[run.id for run in self.seeds(each)] for each in (row, self.reference(row))]
@@ -143,6 +169,13 @@ class StudyState:
                             f"{self.results.path}: run {run.id} was made with {name} = {was!r}, now the default is "
                             f"{now[name]!r}; write {name} into the study's options"
                         )
+
+
+def _measured(entry: Entry, group: Group | Shelf) -> float | None:
+    """The NDCG@10 of an entry; None where it has no targets, or was made by a release without shelves."""
+    part = "shelves" if group in SHELVES else "groups"
+    found: float | None = entry[part][group]["metrics"][METRICS[0]]["value"] if part in entry else None
+    return found
 
 
 def _prepared_so(entry: Entry, options: Mapping[str, Any]) -> bool:

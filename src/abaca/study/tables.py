@@ -6,15 +6,16 @@ from typing import NamedTuple, TypeVar
 
 from abaca.evaluation.evaluate import GROUPS, Group
 from abaca.evaluation.metrics import Estimate, geometric_mean
+from abaca.study.margins import margins_table
 from abaca.study.paper import PER_SET, citation, dataset_names, paper_results
 from abaca.study.plan import RowKey
 from abaca.study.results import Entry
 from abaca.study.runs import METRICS
+from abaca.study.significance import holm, mark
 from abaca.study.state import StudyState
 from abaca.study.table import Cell, Line, Table, bold_best, plain
 
 NAMES = {"ndcg@10": "NDCG", "hr@10": "HR", "mrr@10": "MRR"}
-MARKS = ((0.01, "▲", "▼"), (0.05, "△", "▽"))
 Column = TypeVar("Column")
 
 BASELINES = "baselines"
@@ -43,6 +44,7 @@ def all_tables(state: StudyState) -> list[Table]:
         results_table(state, "with-repeats", state.with_repeats, "data sets with repeats"),
         summary_table(state, without, state.with_repeats),
         gains_table(state, list(state.data)),
+        margins_table(state),
         repeat_table(state, state.with_repeats),
         paper_table(state),
         choices_table(state),
@@ -218,20 +220,8 @@ def marks(state: StudyState, data: str, metric: str) -> dict[tuple[str, str], st
         tests = {key: entry["metrics"][metric] for key in keys if (entry := state.comparison(key)) is not None}
         corrected = holm([test["p_value"] for test in tests.values()])
         for (key, test), p_value in zip(tests.items(), corrected, strict=True):
-            better = test["difference"]["value"] > 0
-            fitting = (up if better else down for level, up, down in MARKS if p_value < level)
-            found[key.encoder, key.output] = next(fitting, "")
+            found[key.encoder, key.output] = mark(test["difference"]["value"], p_value)
     return found
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values corrected for multiple comparisons by Holm's step-down procedure."""
-    order = sorted(range(len(p_values)), key=lambda at: p_values[at])
-    corrected, largest = [0.0] * len(p_values), 0.0
-    for place, at in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[at]))
-        corrected[at] = largest
-    return corrected
 
 
 def timed_on(state: StudyState) -> str:

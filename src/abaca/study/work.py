@@ -14,14 +14,14 @@ import numpy as np
 from abaca.data.sequences import Sequences
 from abaca.durable import locked
 from abaca.errors import SpecError, TrainingError
-from abaca.evaluation import metrics
 from abaca.evaluation.evaluate import Evaluation
 from abaca.study.cases import make_cases
 from abaca.study.datasets import census
 from abaca.study.plan import DataSet, RowKey, Study
 from abaca.study.repetition import repetition
 from abaca.study.results import Entry, Results
-from abaca.study.runs import METRICS, Run, Workspace, baseline, check_validation, failed_values, run_values
+from abaca.study.runs import METRICS, Run, Workspace, check_validation, failed_values, run_values
+from abaca.study.significance import compared, margin
 from abaca.study.state import StudyState
 from abaca.study.statistics import choose_users, repeats
 from abaca.training.callbacks import Callback, Step
@@ -29,8 +29,6 @@ from abaca.training.callbacks import Callback, Step
 RESULTS, WORKSPACE = "results.jsonl", "work"
 WAIT = 0.5
 """Seconds between checks of the results of others, and between reports of a step."""
-FLIPS_PER_ROW = 200
-"""Permutations per row of an encoder: p < 0.01 stays possible after the correction for all rows."""
 MOST_EARLIER = 20
 """Earlier items that an example needs at least, or the median length where that is shorter."""
 
@@ -89,13 +87,14 @@ class Work:
                 time.sleep(WAIT)
 
     def pending(self) -> Iterator[Task]:
-        """Tasks that can be done now: runs, tests of chosen runs, comparisons and examples, last the sweep."""
+        """Tasks that can be done now: runs, tests of chosen runs and their comparisons, examples, last the sweep."""
         for data in self.study.data:
             yield from self._baselines(data)
         for row in self.study.rows():
             yield from self._runs([*self.state.searched(row), *self.state.seeds(row)])
             yield from self._tests(row)
             yield from self._comparison(row)
+            yield from self._margin(row)
         for data in self.study.data:
             yield from self._examples(data)
         for row in self.study.rows():
@@ -124,7 +123,7 @@ class Work:
             if self.state.baseline(data.name, name) is None:
 
                 def do(callback: Callback, name: str = name) -> dict[str, Any]:
-                    return {"data": data.name, "name": name} | _tested(baseline(name, self._sequences(data.name)))
+                    return {"data": data.name, "name": name} | _tested(self._baseline(name, data.name))
 
                 yield Task("baseline", self.state.baseline_id(data.name, name), f"{data.name}: {name}", do)
 
@@ -162,10 +161,24 @@ class Work:
                 return {
                     **row._asdict(),
                     "against": self.study.against,
-                    "metrics": _compared(mine, other, len(self.study.rows_beside(row))),
+                    "metrics": compared(mine, other, len(self.study.rows_beside(row))),
                 }
 
             yield Task("comparison", self.state.comparison_id(row), f"comparing {' '.join(row)}", do)
+
+    def _margin(self, row: RowKey) -> Iterator[Task]:
+        """The row against the best baselines, where the ranks of its targets are still in the workspace."""
+        if not self.state.tests(row) or not (best := self.state.best_baselines(row.data)):
+            return
+        if self.state.margin(row) is None and all(map(self.workspace.is_tested, self.state.seeds(row))):
+
+            def do(callback: Callback) -> dict[str, Any]:
+                made = {name: self._baseline(name, row.data) for name in set(best.values())}
+                beside = {group: made[name] for group, name in best.items()}
+                tests = margin(self._ranked(row, callback), beside, len(self.study.rows_beside(row)))
+                return {**row._asdict(), "metric": METRICS[0], "groups": tests}
+
+            yield Task("margin", self.state.margin_id(row), f"{' '.join(row)} beside the best baseline", do)
 
     def _examples(self, data: DataSet) -> Iterator[Task]:
         rows = self.state.example_rows(data.name)
@@ -184,6 +197,9 @@ class Work:
 
     def _ranked(self, row: RowKey, callback: Callback) -> list[Evaluation]:
         return [self.workspace.test(run, self._sequences(*run.origin), callback)[0] for run in self.state.seeds(row)]
+
+    def _baseline(self, name: str, data: str) -> Evaluation:
+        return self.workspace.baseline(name, self._sequences(data))
 
     def _sequences(self, name: str, fingerprint: str | None = None) -> Sequences:
         """A data set's sequences; refused if their fingerprint is not the one of the results."""
@@ -213,18 +229,6 @@ def least_earlier(sequences: Sequences) -> int:
     """The number of earlier items that an example needs at least."""
     lengths = np.asarray(sequences.test.positions) - np.asarray(sequences.offsets)[np.asarray(sequences.test.users)]
     return int(min(MOST_EARLIER, np.median(lengths)))
-
-
-def _compared(mine: list[Evaluation], other: list[Evaluation], rows: int) -> dict[str, Any]:
-    """A paired test over users for each metric, of each target's mean gain over seeds.
-
-    More rows to correct for need finer p-values, hence more permutations.
-    """
-    users, found, flips = mine[0].users, {}, max(metrics.FLIPS, FLIPS_PER_ROW * rows)
-    for metric in METRICS:
-        gains = [np.mean([result.gains(metric) for result in results], axis=0) for results in (mine, other)]
-        found[metric] = asdict(metrics.paired_test(gains[0], gains[1], users, flips))
-    return found
 
 
 def _tested(result: Evaluation) -> Entry:

@@ -63,6 +63,14 @@ class Callback:
     An exception in a callback ends the run. A run in a folder can be resumed after that.
     """
 
+    @property
+    def stops(self) -> bool:
+        """Whether training ends after this epoch; the best epoch is kept."""
+        return False
+
+    def on_trial(self, trial: Record) -> None:
+        """Called after each trial of a search within a budget. The other methods are called for the last training."""
+
     def on_start(self, start: Start) -> None:
         """Called once, before the first step."""
 
@@ -83,6 +91,14 @@ class Callbacks(Callback):
         self.every = tuple(every)
         self.started: list[Callback] = []
         self.figures: dict[str, Any] = {}
+
+    @property
+    def stops(self) -> bool:
+        return any(each.stops for each in self.every)
+
+    def on_trial(self, trial: Record) -> None:
+        for each in self.every:
+            each.on_trial(trial)
 
     def on_start(self, start: Start) -> None:
         for each in self.every:

@@ -9,7 +9,8 @@ A model directory holds `model.json`, which names the other files with their che
     card.md                         all this for people; see `training/card.py`
 
 Since the names carry checksums, replacing `model.json` swaps a model in one step: no reader ever sees halves of two.
-While training runs, `run.safetensors` (the state) and `training.jsonl` (a line per epoch) are there too.
+While training runs, `run.safetensors` (the state) and `training.jsonl` (a line per epoch) are there too, and
+`trials.jsonl` while the best model within a time is searched.
 """
 
 import contextlib
@@ -46,6 +47,7 @@ COUNTS = "evidence."
 MODEL = "model.json"
 RECORD = "training.jsonl"
 STATE = "run.safetensors"
+TRIALS = "trials.jsonl"
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
@@ -66,7 +68,7 @@ def copy_file(path: Path, to: Path) -> None:
 
 def held(folder: Path) -> str | None:
     """What a folder holds of an earlier run, in words."""
-    if (folder / STATE).exists():
+    if (folder / STATE).exists() or (folder / TRIALS).exists():
         return "a run that was stopped"
     return "a model" if (folder / MODEL).exists() else None
 

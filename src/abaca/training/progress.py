@@ -50,6 +50,14 @@ class ProgressBar(Callback):
             self.task, completed=step.step, total=step.steps, epoch=step.epoch + 1, loss=step.loss, speed=speed
         )
 
+    def on_trial(self, trial: Record) -> None:
+        options = ", ".join(f"{name} {value:g}" for name, value in trial["options"].items())
+        epochs = f"{trial['epochs']} epoch{'' if trial['epochs'] == 1 else 's'}"
+        what = f"{trial['encoder']}, {options}, {epochs}"
+        value = trial["figure"]
+        figure = trial["error"] if value is None else f"validation {trial['metric']} [bold]{value:.4f}[/]"
+        self.console.print(f"trial {what}: {figure}  {duration(trial['seconds'])}")
+
     def on_epoch(self, record: Record) -> None:
         if self.task is not None:
             self.progress.remove_task(self.task)

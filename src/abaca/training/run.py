@@ -73,7 +73,7 @@ class Run:
         callbacks: Sequence[Callback] = (),
     ) -> Saved:
         """The trained model with its record; it is also written to the folder, if there is one."""
-        identity = self._identity(sequences)
+        identity = self.identity(sequences)
         done = finished_run(folder, identity) if folder is not None and resume else None
         if done is not None:
             return done
@@ -83,7 +83,7 @@ class Run:
         evidence = None
         with Callbacks((_RunRecord(folder), *callbacks)) as called:
             if self.encoder == RULE:
-                called.on_start(self._started(sequences, folder))
+                called.on_start(self.started(sequences, folder))
                 ranks, found = BASELINES[self.output]().fit(sequences, everything=everything), NOTHING_FOUND
             else:
                 ranks = self._model(sequences, catalogue.size).to(device)
@@ -117,15 +117,15 @@ class Run:
         everything = self.refit_epochs is not None
         options = replace(self.options, stop_after=self.refit_epochs) if self.refit_epochs else self.options
         trainer = Trainer(model, sequences, options, everything=everything)
-        trainer.progress["identity"] = identity = self._identity(sequences)
+        trainer.progress["identity"] = identity = self.identity(sequences)
         if folder is not None:
             _start(folder, trainer, identity, resume)
-        called.on_start(self._started(sequences, folder, trainer.progress["records"]))
+        called.on_start(self.started(sequences, folder, trainer.progress["records"]))
         trainer.run(called, folder)
         found = {key: trainer.progress[key] for key in ("best", "records", "best_epoch")}
         return found if self.refit_epochs is None else {**found, "best_epoch": self.refit_epochs - 1}
 
-    def _started(self, sequences: Sequences, folder: Path | None, records: Sequence[Record] = ()) -> Start:
+    def started(self, sequences: Sequences, folder: Path | None, records: Sequence[Record] = ()) -> Start:
         """What callbacks are told at the start."""
         rule = self.encoder == RULE
         options = {} if rule else {**asdict(self.options), **self.encoder_options}
@@ -137,7 +137,7 @@ class Run:
         }
         return Start(self.encoder, self.output, options, data, 0 if rule else self.epochs, folder, tuple(records))
 
-    def _identity(self, sequences: Sequences) -> dict[str, Any]:
+    def identity(self, sequences: Sequences) -> dict[str, Any]:
         """What makes two runs the same run."""
         return {
             "encoder": self.encoder,

@@ -76,7 +76,9 @@ class Trainer:
         self.model.train()
         last = min(self.options.stop_after or self.options.epochs, self.options.epochs)
         with _threads(self.progress.setdefault("threads", torch.get_num_threads())):
-            while self.progress["epoch"] < last and not self.exhausted:
+            while (
+                self.progress["epoch"] < last and not self.exhausted and not (self.progress["epoch"] and callback.stops)
+            ):
                 self._epoch(callback, save_to)
                 self._finish_epoch(callback)
                 if save_to is not None:
