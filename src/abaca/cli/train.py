@@ -61,6 +61,9 @@ def command(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model or run.")] = False,
+    updatable: Annotated[
+        bool, typer.Option("--updatable", help="Keep a copy of the log in MODEL, for `abaca update`.")
+    ] = False,
     epochs: Annotated[int | None, _option("--epochs", "Epochs at most.", DEFAULTS.epochs)] = None,
     lr: Annotated[float | None, _option("--lr", "Highest learning rate.", _each("lr"))] = None,
     schedule: Annotated[str | None, _option("--schedule", "cosine, linear or constant.", DEFAULTS.schedule)] = None,
@@ -143,7 +146,8 @@ def command(
     _warn(data, recommender.device.type)
     place: dict[str, Any] = {"folder": model, "resume": resume, "overwrite": overwrite}
     try:
-        recommender.fit(data, refit=refit is not None, progress=True, callback=trackers, items=items, **place)
+        given_data = {"items": items, "updatable": updatable}
+        recommender.fit(data, refit=refit is not None, progress=True, callback=trackers, **given_data, **place)
     except KeyboardInterrupt:
         show.errors_to().print("stopped; the same command with --resume continues", soft_wrap=True)
         raise typer.Exit(130) from None
