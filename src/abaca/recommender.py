@@ -1,5 +1,6 @@
 """The public interface: fit, recommend, evaluate, save, load."""
 
+import copy
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -330,6 +331,10 @@ class Recommender:
         recommender.encoder_options = saved.encoder_options
         recommender.prepare = PrepareOptions(**saved.training["prepared"])
         return recommender._adopt(saved)
+
+    def with_model(self, saved: Saved) -> "Recommender":
+        """The same recommender with another model."""
+        return copy.copy(self)._adopt(saved)
 
     def _adopt(self, saved: Saved) -> "Recommender":
         self.saved = saved

@@ -121,6 +121,11 @@ class Service:
         logger.info("reloaded %s", ", ".join(f"{model.name} {model.version}" for model in models.values()))
         return list(models.values())
 
+    def replace(self, model: Loaded) -> None:
+        """Answer with another form of a model from now on."""
+        with self._reloading:
+            self._models = {**self._models, model.name: model}
+
     def close(self) -> None:
         """Finish the queue."""
         self.batcher.close()
