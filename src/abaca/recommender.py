@@ -269,7 +269,9 @@ class Recommender:
     def similar(self, item: Id, n: int = 10) -> list[SimilarItem]:
         """The n items nearest to an item, by the cosine of their vectors."""
         saved = self._trained()
-        return similar_items(saved.model.table, saved.catalogue, item, n)
+        retired = set(saved.retired)
+        found = similar_items(saved.model.table, saved.catalogue, item, n + len(retired) if retired else n)
+        return [one for one in found if one.id not in retired][:n]
 
     def evaluate(
         self,

@@ -80,3 +80,5 @@ def test_a_model_takes_new_events(
     assert "takes a model, a log" in cli("update", model, tmp_path / "new.csv", code=2)
     assert "no rows after" in cli("update", counted, tmp_path / "new.csv", tmp_path / "again", code=2)
     assert not (tmp_path / "again").exists()
+    monkeypatch.delenv("ABACA_STORE", raising=False)
+    assert "give --store" in cli("serve", model, "--learn", code=2)

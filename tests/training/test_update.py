@@ -202,6 +202,7 @@ def test_retired_items_are_never_answers(log: pyarrow.Table, model: Path, tmp_pa
     assert best[0] not in everything.ids
     assert everything.unknown == ()
     assert best[0] not in loaded.recommend([], n=1000).ids
+    assert best[0] not in [found.id for found in loaded.similar("i1", n=1000)]
     with pytest.raises(QueryError, match="cannot be retired"):
         loaded.update(parts_of(log, 10)[5], retire=["nothing"])
 
@@ -215,6 +216,19 @@ def test_logs_in_other_units_and_spellings_are_read_as_the_first(log: pyarrow.Ta
     assert other is not None
     assert np.array_equal(plain.popularity, other.popularity)
     assert plain.training["last_time"] == other.training["last_time"]
+
+
+def test_ids_that_are_no_integers_are_bad_rows(tmp_path: Path) -> None:
+    user, item, time = np.repeat(np.arange(30), 6), np.arange(180) % 11, 1_600_000_000 + np.arange(180)
+    recommender = Recommender("gru4rec", "softmax", **SMALL)
+    recommender.fit(pyarrow.table({"user": user, "item": item, "time": time}), folder=tmp_path / "m", updatable=True)
+    text = pyarrow.table({"user": ["3", "4"], "item": ["77", "pesto"], "time": [1_700_000_000, 1_700_000_001]})
+    with pytest.raises(LogError, match="item 'pesto' is not an integer"):
+        recommender.update(text)
+    recommender.update(read_log(text, on_bad_row="skip"))
+    assert recommender.saved is not None
+    assert recommender.saved.catalogue.ids[-1] == 77
+    assert recommender.saved.training["updates"][0]["rows"] == 1
 
 
 def test_a_prepared_folder_cannot_be_updated_with(log: pyarrow.Table, tmp_path: Path) -> None:

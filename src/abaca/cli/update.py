@@ -70,7 +70,7 @@ def command(
             columns = {"user": user, "item": item, "time": time, "event": event}
             log: Any = open_log(source, columns, on_bad_row, recommender.reading)
         else:
-            log = _stored(from_store)
+            log = _stored(from_store, on_bad_row or "error")
         recommender.update(log, **options)
         assert recommender.saved is not None
         save_model(updated, recommender.saved)
@@ -98,7 +98,7 @@ def _ids(given: list[str]) -> list[str]:
     return [id for id in (one.strip("\r") for one in found) if id]
 
 
-def _stored(address: str) -> Any:
+def _stored(address: str, on_bad_row: str) -> Any:
     """The events of a store as a log."""
     try:
         from abaca.serve.store import open_store, stored_rows
@@ -108,7 +108,7 @@ def _stored(address: str) -> Any:
 
     store = open_store(address)
     try:
-        return read_log(stored_rows(store), user="user", item="item", time="time")
+        return read_log(stored_rows(store), user="user", item="item", time="time", on_bad_row=on_bad_row)  # type: ignore[arg-type]
     finally:
         store.close()
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pyarrow
 import pyarrow.compute as compute
 
+from abaca.data.catalogue import INTEGER
 from abaca.data.log import ORDER, Log, read_log
 from abaca.data.reading.values import UNITS, unix_unit
 from abaca.errors import LogError
@@ -58,7 +59,7 @@ def join(before: pyarrow.Table, log: Log) -> Joined:
         rows = _in_unit(rows, log, last)
         rows = rows.filter(compute.greater(rows["time"], last))
     for role in ("user", "item"):
-        rows = rows.set_column(rows.column_names.index(role), role, _spelled(rows[role], before[role].type, role))
+        rows = _spelled(rows, role, before[role].type, skip=log.on_bad_row == "skip")
     joined = pyarrow.concat_tables([before, rows.cast(before.schema)])
     return Joined(joined, rows.num_rows, read - rows.num_rows)
 
@@ -74,9 +75,15 @@ def _in_unit(rows: pyarrow.Table, log: Log, last: float) -> pyarrow.Table:
     return rows.set_column(rows.column_names.index("time"), "time", compute.multiply(rows["time"], factor))
 
 
-def _spelled(ids: pyarrow.ChunkedArray, kind: pyarrow.DataType, role: str) -> pyarrow.ChunkedArray:
-    """Ids as the ledger spells them: 7 for "7" where its ids are integers."""
-    try:
-        return ids.cast(kind)
-    except pyarrow.ArrowInvalid as error:
-        raise LogError(f"the training log has integers as {role} ids, and here is another ({error})") from error
+def _spelled(rows: pyarrow.Table, role: str, kind: pyarrow.DataType, *, skip: bool) -> pyarrow.Table:
+    """Rows with ids as the ledger spells them: 7 for "7" where its ids are integers."""
+    if pyarrow.types.is_integer(kind) and not pyarrow.types.is_integer(rows[role].type):
+        spells = compute.match_substring_regex(rows[role], f"^({INTEGER.pattern})$")
+        if not skip and not (compute.all(spells).as_py() or not rows.num_rows):
+            other = rows.filter(compute.invert(spells))[role][0]
+            raise LogError(
+                f"{role} {other.as_py()!r} is not an integer, as the {role}s of the training log are; fix the log, or "
+                "leave such rows out with `on_bad_row='skip'`"
+            )
+        rows = rows.filter(spells)
+    return rows.set_column(rows.column_names.index(role), role, rows[role].cast(kind))

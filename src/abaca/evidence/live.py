@@ -19,6 +19,8 @@ from abaca.histories import Ints
 
 MOST_PAIRS = 2_000_000
 """Pairs of items that are counted: about 250 MB."""
+MOST_MERGED = 10_000
+"""Sources whose followers are kept merged with the model's: about 30 MB."""
 MOST_EVENTS = 1_000_000
 """Events whose place in a history is remembered: about 100 MB."""
 
@@ -162,5 +164,7 @@ class LiveTransitions(Transitions):
         np.add.at(summed, place, np.concatenate([units, np.fromiter(added.values(), np.int64, len(added))]))
         kept = np.flatnonzero(unique < len(self.counts))  # the model has not got the newest items yet
         kept = kept[np.lexsort((unique[kept], -summed[kept]))[:KEPT]]
+        if len(self.merged) >= MOST_MERGED:
+            self.merged.clear()
         self.merged[source] = stamp, unique[kept], summed[kept]
         return unique[kept], summed[kept]

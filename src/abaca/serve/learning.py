@@ -5,7 +5,6 @@ the order of requests, the counts are those of the store. The start counts the e
 """
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -54,7 +53,7 @@ class LiveModel:
         self.stale = True
         """Whether the model that answers lacks new items, or has items that nobody took any more."""
         self._numbers: dict[str, int] = {}
-        self._spelling = re.compile("$^") if any(isinstance(id, str) for id in saved.catalogue.ids[:1]) else INTEGER
+        self._integers = isinstance(saved.catalogue.ids[0], int)
 
     def add(self, user: str, item: str, moment: float) -> None:
         """Count an event."""
@@ -63,15 +62,15 @@ class LiveModel:
             self.counts.add(user, moment, number)
 
     def _number(self, item: str) -> int | None:
-        """The number of an item, a new one where it is not known; None where there is no room."""
+        """The number of an item, a new one where it is not known; None where it cannot be one, or there is no room."""
         known = self.saved.catalogue.index(item)
         if known is not None:
             return known
         if item not in self._numbers:
-            if len(self.ids) >= MOST_NEW_ITEMS:
+            if len(self.ids) >= MOST_NEW_ITEMS or (self._integers and not INTEGER.fullmatch(item)):
                 return None
             self._numbers[item] = self.saved.catalogue.size + len(self.ids)
-            self.ids.append(int(item) if self._spelling.fullmatch(item) else item)
+            self.ids.append(int(item) if self._integers else item)
             self.stale = True
         return self._numbers[item]
 

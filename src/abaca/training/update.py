@@ -172,7 +172,7 @@ def recorded(before: Saved, after: Saved, rows: NewRows, sequences: Sequences, o
         **({"epochs": options.epochs, "lr": options.lr} if options.train else {}),
     }
     retired = list(dict.fromkeys([*before.retired, *_known_ids(after.catalogue, options.retire)]))
-    kept = {key: training[key] for key in ("options", "source", "encoder_options") if key in training}
+    kept = {key: training[key] for key in ("options", "source", "encoder_options", "best_epoch") if key in training}
     facts = {
         "everything": training["everything"] or not options.train,
         "updates": [*training.get("updates", ()), entry],
