@@ -291,6 +291,11 @@ def test_a_model_that_saw_everything_stays_so_and_validates_on_new_targets(log: 
         recommender.evaluate()
 
 
+def test_a_simple_rule_is_trained_again(log: pyarrow.Table) -> None:
+    with pytest.raises(ModelError, match="is a simple rule"):
+        Recommender(baseline="popularity").fit(log, updatable=True).update(log)
+
+
 def test_options_of_training_need_training(log: pyarrow.Table, model: Path) -> None:
     with pytest.raises(SpecError, match="belong to `train=True`"):
         abaca.load(model).update(log, epochs=5)
