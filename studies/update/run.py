@@ -111,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("log", type=Path)
     parser.add_argument("--epochs", type=int, help="of training; by default as the library chooses")
-    parser.add_argument("--update-epochs", type=int, default=2)
+    parser.add_argument("--update-epochs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the results to this file")
     arguments = parser.parse_args()

@@ -74,7 +74,7 @@ def test_a_model_takes_new_events(
     assert np.array_equal(first.saved.popularity, second.saved.popularity)
     assert np.array_equal(first.saved.evidence.transitions.units, second.saved.evidence.transitions.units)  # type: ignore[union-attr]
 
-    said = cli("update", model, tmp_path / "new.csv", tmp_path / "trained", "--train", "--epochs", "1")
+    said = cli("update", model, tmp_path / "new.csv", tmp_path / "trained", "--train")
     assert "weights updated with 160 new rows" in said
     assert "holds a model" in cli("update", model, tmp_path / "new.csv", counted, code=2)
     assert "takes a model, a log" in cli("update", model, tmp_path / "new.csv", code=2)

@@ -253,7 +253,7 @@ def test_drift_tells_new_shares_from_old() -> None:
 def test_weights_are_trained_on_and_can_be_evaluated(log: pyarrow.Table, model: Path, tmp_path: Path) -> None:
     parts = parts_of(log, 10)
     before = abaca.load(model)
-    recommender = abaca.load(model).update(pyarrow.concat_tables(parts[4:]), train=True, epochs=1)
+    recommender = abaca.load(model).update(pyarrow.concat_tables(parts[4:]), train=True)
     recommender.save(tmp_path / "trained")
     loaded = abaca.load(tmp_path / "trained")
     assert before.saved is not None
@@ -280,7 +280,7 @@ def test_a_model_that_saw_everything_stays_so_and_validates_on_new_targets(log: 
     recommender = abaca.load(model).update(pyarrow.concat_tables(parts[4:6]))
     assert recommender.saved is not None
     since = recommender.saved.training["last_time"]
-    recommender.update(pyarrow.concat_tables(parts[6:]), train=True, epochs=1)
+    recommender.update(pyarrow.concat_tables(parts[6:]), train=True)
     assert recommender.saved.training["everything"]
     assert recommender.sequences is not None
     assert recommender.sequences.times is not None

@@ -27,7 +27,7 @@ from abaca.training.drift import drift
 from abaca.training.fold import carried, known_items
 from abaca.types import Id
 
-EPOCHS = 2
+EPOCHS = 1
 SLOWER = 4.0
 """The learning rate of an update is that of training, divided by it."""
 
