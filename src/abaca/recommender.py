@@ -408,9 +408,8 @@ class Recommender:
                 "may have been trained on; evaluate on the log it was trained on, prepared with the same options"
             )
         if training["everything"]:
-            raise ModelError(
-                "this model was refitted or updated on everything: no target is held out; evaluate the fit before it"
-            )
+            how = "updated" if training.get("updates") else "refitted"
+            raise ModelError(f"this model was {how} on everything: no target is held out; evaluate the fit before it")
 
 
 def _callbacks(given: Callback | Sequence[Callback] | None, *, progress: bool | None) -> list[Callback]:
