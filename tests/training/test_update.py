@@ -197,6 +197,7 @@ def test_retired_items_are_never_answers(log: pyarrow.Table, model: Path, tmp_pa
     best = recommender.recommend(["i1", "i2"], n=3).ids
     recommender.update(parts_of(log, 10)[4], retire=[best[0]])
     recommender.save(tmp_path / "retired")
+    assert "counts on 20" in (tmp_path / "retired" / "card.md").read_text(encoding="utf-8")
     loaded = abaca.load(tmp_path / "retired")
     everything = loaded.recommend(["i1", best[0]], n=1000)
     assert best[0] not in everything.ids

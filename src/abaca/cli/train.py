@@ -144,10 +144,9 @@ def command(
     if resume and held(model) is None:
         show.errors_to().print(escape(f"{model} holds no run to resume: a new one begins"), soft_wrap=True)
     _warn(data, recommender.device.type)
-    place: dict[str, Any] = {"folder": model, "resume": resume, "overwrite": overwrite}
+    place: dict[str, Any] = {"folder": model, "resume": resume, "overwrite": overwrite, "items": items}
     try:
-        given_data = {"items": items, "updatable": updatable}
-        recommender.fit(data, refit=refit is not None, progress=True, callback=trackers, **given_data, **place)
+        recommender.fit(data, refit=refit is not None, progress=True, callback=trackers, updatable=updatable, **place)
     except KeyboardInterrupt:
         show.errors_to().print("stopped; the same command with --resume continues", soft_wrap=True)
         raise typer.Exit(130) from None

@@ -167,11 +167,11 @@ def _data(sequences: Sequences) -> dict[str, Any]:
     read = {key: source[key] for key in ("columns", "on_bad_row") if key in source}
     split, prepared = manifest["split"], manifest["options"]
     of_log = {"last_time": source.get("last_time"), "rows": manifest["counts"].get("read")}
-    size = {"counts": manifest["counts"], "period": _period(sequences), "abaca": __version__}
+    size = {"counts": manifest["counts"], "period": period_of(sequences), "abaca": __version__}
     return {"split": split, "prepared": prepared, "source": read, "time_unit": sequences.time_unit, **size, **of_log}
 
 
-def _period(sequences: Sequences) -> list[str] | None:
+def period_of(sequences: Sequences) -> list[str] | None:
     """The first and the last time of the interactions, as dates where they count from 1970."""
     if sequences.times is None or not len(sequences.times):
         return None

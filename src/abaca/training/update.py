@@ -25,6 +25,7 @@ from abaca.histories import Ints
 from abaca.training.checkpoint import RULE, Saved
 from abaca.training.drift import drift
 from abaca.training.fold import carried, known_items
+from abaca.training.run import period_of
 from abaca.types import Id
 
 EPOCHS = 1
@@ -123,8 +124,16 @@ def counted(saved: Saved, sequences: Sequences) -> Saved:
         evidence=evidence,
         popularity=np.bincount(rows.items, minlength=catalogue.size),
         index=None if grown else saved.index,
-        training=saved.training | {"everything": True, "fingerprint": sequences.fingerprint},
+        training=saved.training | _facts(sequences),
     )
+
+
+def _facts(sequences: Sequences) -> dict[str, Any]:
+    """The rows that were counted; none of them is held out."""
+    counts = sequences.manifest["counts"]
+    sizes = {key: counts[key] for key in ("read", "interactions", "users", "items", "dropped", "bad_rows")}
+    period = period_of(sequences)
+    return {"everything": True, "fingerprint": sequences.fingerprint, "counts": sizes, "period": period}
 
 
 def _numbers(before: Catalogue, sequences: Sequences) -> tuple[Ints, Catalogue]:
