@@ -20,6 +20,7 @@ import abaca
 from abaca.nn.encoders.gru4rec import GRU4RecOptions
 from abaca.nn.encoders.sasrec import SASRecOptions
 from abaca.options import training_defaults
+from abaca.training.update import UpdateOptions
 
 ROOT = Path(__file__).parent.parent
 OWN = [
@@ -154,6 +155,7 @@ def written(value: Any) -> str:
         ("Encoder: SASRec", SASRecOptions),
         ("Encoder: GRU4Rec", GRU4RecOptions),
         ("Preparing a log", abaca.PrepareOptions),
+        ("Updating", UpdateOptions),
         ("Recommending", abaca.Policy),
     ],
 )

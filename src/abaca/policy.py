@@ -122,12 +122,13 @@ class Rules:
         both = sorted(new + repeats[: self.most_repeats], key=lambda chosen: -chosen.logit)
         return both[: self.policy.n]
 
-    def popular(self, row: int, catalogue: int) -> list[Chosen]:
-        """The first allowed items of a history: items are numbered by how often they occur."""
+    def popular(self, row: int, by_popularity: Ints) -> list[Chosen]:
+        """The first allowed items of a history, of the catalogue in the order of popularity."""
         n = 0 if self.policy.repeats == "only" else self.policy.n
         excluded = self.excluded[row]
         enough = n + len(excluded)
-        first = np.arange(min(enough, catalogue)) if self.candidates is None else self.candidates[row][:enough]
+        only = None if self.candidates is None else np.isin(by_popularity, self.candidates[row])
+        first = (by_popularity if only is None else by_popularity[only])[:enough]
         allowed = first[~np.isin(first, excluded)][:n]
         return [Chosen(item, None, "popular", -math.inf) for item in allowed.tolist()]
 

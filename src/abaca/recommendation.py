@@ -99,11 +99,23 @@ class Recommendations(AnswerTable):
 class Advisor:
     """Answers raw histories with a ranker and its catalogue."""
 
-    def __init__(self, ranker: ExplainedRanker, catalogue: Catalogue, time_unit: str | None = None) -> None:
+    def __init__(
+        self,
+        ranker: ExplainedRanker,
+        catalogue: Catalogue,
+        time_unit: str | None = None,
+        popularity: Ints | None = None,
+        retired: Sequence[Id] = (),
+    ) -> None:
         self.ranker = ranker
         self.catalogue = catalogue
         self.time_unit = time_unit
         """The unit of the log's times, where they count from 1970."""
+        counts = -np.arange(catalogue.size) if popularity is None else popularity
+        self.by_popularity = np.argsort(-counts, kind="stable")
+        """The items by their interactions; without counts, they are numbered so."""
+        self.retired = np.setdiff1d(self._items(retired, {}), PAD)
+        """Items that are never recommended."""
 
     def recommend(
         self, histories: Sequence[Sequence[Id]], policy: Policy | Sequence[Policy], times: Times = None, now: Now = None
@@ -155,7 +167,7 @@ class Advisor:
         for policy, names in zip(policies, unknown, strict=True):
             if id(policy) not in found:
                 missing: dict[Id, None] = {}
-                excluded = np.setdiff1d(self._items(policy.exclude, missing), PAD)
+                excluded = np.union1d(np.setdiff1d(self._items(policy.exclude, missing), PAD), self.retired)
                 only = policy.candidates
                 candidates = None if only is None else np.setdiff1d(self._items(only, missing), PAD)
                 found[id(policy)] = (excluded, candidates), dict.fromkeys(islice(missing, LIST_UNKNOWN))
@@ -183,7 +195,7 @@ class Advisor:
             for row, i in enumerate(asked.tolist()):
                 found[i] = _Found(chosen[row], _number(mass[row]), why[row])
         for i in np.flatnonzero(known.lengths == 0).tolist():
-            popular = rules.popular(i, self.catalogue.size)
+            popular = rules.popular(i, self.by_popularity)
             found[i] = _Found(popular, None, [NO_REASON] * len(popular))
         return [found[i] for i in range(len(known))]
 

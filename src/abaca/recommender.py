@@ -1,5 +1,6 @@
 """The public interface: fit, recommend, evaluate, save, load."""
 
+import copy
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ import pyarrow
 
 from abaca.auto import MODES, Shape, suited
 from abaca.data.folder import check_apart
+from abaca.data.ledger import as_log, rows_of
 from abaca.data.log import Log, read_log
 from abaca.data.moments import Moment, Now, Times
 from abaca.data.prepare import PrepareOptions, prepare
@@ -40,6 +42,7 @@ from abaca.training.checkpoint import RULE, Saved, load_model, locked_run, save_
 from abaca.training.halving import LONGEST, Search, leave_search
 from abaca.training.progress import ProgressBar, is_interactive
 from abaca.training.run import Run
+from abaca.training.update import SLOWER, UpdateOptions, counted, hold_out_new, new_rows, prepare_options, recorded
 from abaca.types import Id
 
 Histories = Sequence[Sequence[Id]] | Mapping[Id, Sequence[Id]]
@@ -114,6 +117,7 @@ class Recommender:
         callback: Callback | Sequence[Callback] | None = None,
         progress: bool | None = None,
         items: Any = None,
+        updatable: bool = False,
     ) -> "Recommender":
         """Train on a log, a table, or a prepared folder, keeping the epoch that validates best.
 
@@ -122,7 +126,8 @@ class Recommender:
         the finished model is saved there; `resume` continues a stopped run, `overwrite` replaces what is there.
         With `budget`, a time such as "20m", it searches encoders and options that were not given, and trains the best.
         `callback` is one `Callback` or several. `progress` shows a bar; by default only in a terminal or a notebook,
-        and when no `callback` is given.
+        and when no `callback` is given. With `updatable` the model keeps a copy of the log, so that `update` needs new
+        rows only.
         """
         if resume and overwrite:
             raise SpecError("resume continues the run that is there, overwrite replaces it: give one of them")
@@ -131,14 +136,14 @@ class Recommender:
         self._check_place(data, where)
         self._run(refit)  # refuses a refit without a fit
         self._items = self._item_table(refit) if items is None else items
-        callbacks = [callback] if isinstance(callback, Callback) else list(callback or ())
-        if progress or (progress is None and not callbacks and is_interactive()):
-            callbacks.insert(0, ProgressBar())
+        callbacks = _callbacks(callback, progress=progress)
         with nullcontext() if where is None else locked_run(where, keep=not (resume or overwrite)):
+            if updatable:
+                data = self._log(data)
             sequences = self.open(data, items if is_prepared(data) else self._items)
             if not refit and self.encoder != RULE:
                 self._choose_options(sequences)
-            run = self._run(refit)
+            run = replace(self._run(refit), ledger=rows_of(data) if updatable else None)
             if clock is not None:
                 search = self._search(run, sequences)
                 saved = search.train(sequences, self.device, clock, where, resume=resume, callbacks=callbacks)
@@ -160,7 +165,8 @@ class Recommender:
     def _search(self, run: Run, sequences: Sequences) -> Search:
         """What is compared within a budget; options that were given stay."""
         longest = run.options.epochs if "epochs" in self._given else LONGEST
-        return Search(candidates([run, *self._rivals(sequences)], self._given), longest)
+        runs = [run, *(replace(rival, ledger=run.ledger) for rival in self._rivals(sequences))]
+        return Search(candidates(runs, self._given), longest)
 
     def _rivals(self, sequences: Sequences) -> list[Run]:
         """The runs of other encoders, where none was given; one that lacks an option that was given is left out."""
@@ -184,6 +190,45 @@ class Recommender:
             *(name for trial in saved.training["budget"]["trials"] for name in trial["options"]),
         }
         self.chosen = {name: values[name] for name in values if name in tried and name not in self._given}
+
+    def update(
+        self,
+        data: Any,
+        *,
+        callback: Callback | Sequence[Callback] | None = None,
+        progress: bool | None = None,
+        **options: Any,
+    ) -> "Recommender":
+        """Take the rows of a log that are later than those the model knows, in seconds, without training.
+
+        Followers, item counts and the catalogue become those of the whole log. New items enter with vectors folded in
+        from the items near them. The options are those of `UpdateOptions`: `train`, `whole`, `retire`, `epochs`, `lr`
+        and `items`. With `train` the weights are trained on, on old and new rows, and evidence is fitted again.
+        """
+        saved = self._trained()
+        check_names("update", options, [field.name for field in fields(UpdateOptions)])
+        given = UpdateOptions(**options)
+        rows = new_rows(saved, self._log(data), whole=given.whole)
+        table = self._item_table(refit=True) if given.items is None else given.items
+        how = prepare_options(self.learned, train=given.train)
+        sequences = self.open(as_log(rows.table), table, options=how)
+        if not given.train:
+            self.sequences = None
+            return self._adopt(recorded(saved, counted(saved, sequences), rows, sequences, given))
+        if saved.training["everything"]:
+            hold_out_new(sequences, rows.since)
+        rate = given.lr or self.training.lr / SLOWER
+        slower = replace(self.training, epochs=given.epochs, lr=rate, stop_after=0, patience=0)
+        run = replace(self._run(refit=False), options=slower, fitted=saved.evidence, start_from=saved)
+        trained = run.train(sequences, self.device, callbacks=_callbacks(callback, progress=progress))
+        self.sequences = sequences
+        return self._adopt(recorded(saved, trained, rows, sequences, replace(given, lr=rate)))
+
+    def _log(self, data: Any) -> Log:
+        """Data as a log, read as the log that it was trained on."""
+        if is_prepared(data):
+            raise SpecError("an update needs a log: a prepared folder has left rows out; give the log it was made of")
+        return data if isinstance(data, Log) else read_log(data, **self.reading)
 
     def _choose_options(self, sequences: Sequences) -> None:
         """Set the options that were not given to what suits the log."""
@@ -276,7 +321,9 @@ class Recommender:
     def similar(self, item: Id, n: int = 10) -> list[SimilarItem]:
         """The n items nearest to an item, by the cosine of their vectors."""
         saved = self._trained()
-        return similar_items(saved.model.table, saved.catalogue, item, n)
+        retired = set(saved.retired)
+        found = similar_items(saved.model.table, saved.catalogue, item, n + len(retired) if retired else n)
+        return [one for one in found if one.id not in retired][:n]
 
     def evaluate(
         self,
@@ -339,6 +386,10 @@ class Recommender:
         recommender.prepare = PrepareOptions(**saved.training["prepared"])
         return recommender._adopt(saved)
 
+    def with_model(self, saved: Saved) -> "Recommender":
+        """The same recommender with another model."""
+        return copy.copy(self)._adopt(saved)
+
     def _adopt(self, saved: Saved) -> "Recommender":
         self.saved = saved
         if isinstance(saved.ranks, Baseline):
@@ -348,7 +399,7 @@ class Recommender:
         ranker = self.ranker()
         if saved.index is not None:
             ranker.search = IndexSearch(saved.index, saved.model.table)
-        self._advisor = Advisor(ranker, saved.catalogue, self.time_unit)
+        self._advisor = Advisor(ranker, saved.catalogue, self.time_unit, saved.popularity, saved.retired)
         return self
 
     def _trained(self) -> Saved:
@@ -364,7 +415,7 @@ class Recommender:
             sequences = data if isinstance(data, Sequences) else Sequences.open(data)
             sequences.verify()
             return sequences
-        log = data if isinstance(data, Log) else read_log(data, **self.reading)
+        log = self._log(data)
         temporary = Temporary()
         try:
             sequences = prepare(log, temporary.path / "sequences", options=options or self.prepare, items=items)
@@ -409,7 +460,16 @@ class Recommender:
                 "may have been trained on; evaluate on the log it was trained on, prepared with the same options"
             )
         if training["everything"]:
-            raise ModelError("this model was refitted on everything: no target is held out; evaluate the fit before it")
+            how = "updated" if training.get("updates") else "refitted"
+            raise ModelError(f"this model was {how} on everything: no target is held out; evaluate the fit before it")
+
+
+def _callbacks(given: Callback | Sequence[Callback] | None, *, progress: bool | None) -> list[Callback]:
+    """The callbacks that were given, after a progress bar where one is wanted."""
+    callbacks = [given] if isinstance(given, Callback) else list(given or ())
+    if progress or (progress is None and not callbacks and is_interactive()):
+        callbacks.insert(0, ProgressBar())
+    return callbacks
 
 
 def _check_not_prepared(folder: Path) -> None:

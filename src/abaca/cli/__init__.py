@@ -30,6 +30,7 @@ COMMANDS = {
     "runs": "Show the runs of a folder side by side: options that differ, figures and curves.",
     "evaluate": "Rank every held-out target against the whole catalogue, and split the numbers by repeat and new.",
     "card": "Write and print the card of a model: data, options, figures, and what it must not be used for.",
+    "update": "Take new events into a model: counted in seconds, or trained on with --train.",
     "recommend": "Recommend the next items after a history of ids, or after each history of a file, with reasons.",
     "similar": "Show the items that are most similar to an item, by the cosine of their vectors.",
     "serve": "Serve a model over HTTP, with a page at / that shows what it recommends and why.",
@@ -81,6 +82,7 @@ def abaca(
     [bold]abaca runs[/] FOLDER              runs side by side
     [bold]abaca evaluate[/] MODEL LOG       metrics of repeat and new items
     [bold]abaca card[/] MODEL [LOG]         what it is, and what it must not be used for
+    [bold]abaca update[/] MODEL LOG NEW     take new events into it
     [bold]abaca recommend[/] MODEL ID ID …  what comes next
     [bold]abaca similar[/] MODEL ID         items like this one
     [bold]abaca serve[/] MODEL              the same over HTTP, with a page

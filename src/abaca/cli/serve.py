@@ -40,6 +40,9 @@ def command(
             help="Store events in a SQLite file, or postgresql://USER@HOST/NAME. Or set ABACA_STORE.",
         ),
     ] = None,
+    learn: Annotated[
+        bool, typer.Option("--learn", help="Count every accepted event, so that followers and new items are known.")
+    ] = False,
     examples: Annotated[
         Path | None, typer.Option(metavar="SEQUENCES", help="A prepared folder: the page offers some of its users.")
     ] = None,
@@ -72,6 +75,8 @@ def command(
     from abaca.serve.service import Service
     from abaca.serve.store import open_store
 
+    if learn and not store:
+        raise UserError("--learn counts the events of a store; give --store FILE")
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server takes it: nothing is loaded yet
     share_memory()
@@ -82,8 +87,9 @@ def command(
     service = Service(models, batch, metrics.batch)
     sockets = [listen(host, port), *([] if admin_port is None else [listen("127.0.0.1", admin_port)])]
     options = ServerOptions(
-        token, admin_token, sockets[1].getsockname()[1] if sockets[1:] else None, seconds, int(body_mib * MEBIBYTE)
-    )
+        token, admin_token, sockets[1].getsockname()[1] if sockets[1:] else None, seconds, int(body_mib * MEBIBYTE),
+        learn,
+    )  # fmt: skip
     app = make_app(service, metrics, open_store(store) if store else None, shown, options)
     _log_to_standard_error()
     _announce([model.name for model in service.models], sockets, token)

@@ -68,6 +68,9 @@ def command(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model or run.")] = False,
+    updatable: Annotated[
+        bool, typer.Option("--updatable", help="Keep a copy of the log in MODEL, for `abaca update`.")
+    ] = False,
     epochs: Annotated[int | None, _option("--epochs", "Epochs at most.", DEFAULTS.epochs)] = None,
     lr: Annotated[float | None, _option("--lr", "Highest learning rate.", _each("lr"))] = None,
     schedule: Annotated[str | None, _option("--schedule", "cosine, linear or constant.", DEFAULTS.schedule)] = None,
@@ -150,9 +153,9 @@ def command(
     if resume and held(model) is None:
         show.errors_to().print(escape(f"{model} holds no run to resume: a new one begins"), soft_wrap=True)
     _warn(data, recommender.device.type)
-    place: dict[str, Any] = {"folder": model, "resume": resume, "overwrite": overwrite}
+    place: dict[str, Any] = {"folder": model, "resume": resume, "overwrite": overwrite, "items": items}
     try:
-        what: dict[str, Any] = {"refit": refit is not None, "budget": budget, "items": items}
+        what: dict[str, Any] = {"refit": refit is not None, "budget": budget, "updatable": updatable}
         recommender.fit(data, progress=True, callback=trackers, **what, **place)
     except KeyboardInterrupt:
         show.errors_to().print("stopped; the same command with --resume continues", soft_wrap=True)

@@ -220,7 +220,7 @@ def _write(log: Log, engine: Engine, folder: Path, options: PrepareOptions, item
     write_users(folder / "users.parquet", engine.ids("user"))
     facts = {
         "options": dataclasses.asdict(options),
-        "source": _source(log),
+        "source": _source(log) | {"last_time": engine.latest()},
         "split": {"kind": options.split, "rule": split.rule, "cuts": split.cuts},
         "catalogue": size,
         "counts": _counts(log, folder, split, offsets, size) | {"items": len(order), "dropped": dict(dropped)},

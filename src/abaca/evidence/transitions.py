@@ -32,6 +32,14 @@ class Followers(NamedTuple):
     strength: Floats  # (P,) r
 
 
+class Pairs(NamedTuple):
+    """The followers of some items, one item after another."""
+
+    width: Ints  # (n,) how many each item has
+    followers: Ints | npt.NDArray[np.int32]  # (P,) strongest first
+    units: Ints  # (P,)
+
+
 class Sources(NamedTuple):
     """The item of a history that argues most for another."""
 
@@ -63,10 +71,10 @@ class Transitions:
         for distance in range(1, DISTANCE + 1):
             rows = np.flatnonzero(lengths >= distance)
             sources = histories.items[histories.offsets[rows + 1] - distance]
-            at, width = self._followers_of(sources)
-            keys.append(np.repeat(rows, width) * catalogue + self.followers[at])
-            scale = UNIT * distance * np.sqrt(np.maximum(self.counts[sources], 1))
-            parts.append(self.units[at] / np.repeat(scale, width))
+            width, followers, units = self.pairs_of(sources)
+            keys.append(np.repeat(rows, width) * catalogue + followers)
+            scale = UNIT * distance * np.sqrt(np.maximum(self.count_of(sources), 1))
+            parts.append(units / np.repeat(scale, width))
         unique, place = np.unique(np.concatenate(keys), return_inverse=True)
         strength = np.bincount(place, np.concatenate(parts), minlength=len(unique)).astype(np.float64)
         rows, items = np.divmod(unique, catalogue)
@@ -82,25 +90,30 @@ class Transitions:
         there = places >= histories.offsets[asked, None]
         row, distance = there.nonzero()
         sources = histories.items[places[there]]
-        at, width = self._followers_of(sources)
+        width, followers, units = self.pairs_of(sources)
         wanted = rows * len(self.counts) + items
         order = wanted.argsort()
         ordered = wanted[order]
-        keys = np.repeat(asked[row] * len(self.counts), width) + self.followers[at]
+        keys = np.repeat(asked[row] * len(self.counts), width) + followers
         pair = np.minimum(ordered.searchsorted(keys), len(rows) - 1)
         hits = np.flatnonzero(ordered[pair] == keys)
         from_place = width.cumsum().searchsorted(hits, side="right")
-        source, units = sources[from_place], self.units[at[hits]]
-        term = units / ((distance[from_place] + 1) * np.sqrt(np.maximum(self.counts[source], 1)))
+        source, units = sources[from_place], units[hits]
+        term = units / ((distance[from_place] + 1) * np.sqrt(np.maximum(self.count_of(source), 1)))
         ascending = term.argsort(kind="stable")  # the largest is written last
         to = order[pair[hits]][ascending]
         found.items[to], found.times[to] = source[ascending], units[ascending] / UNIT
         return found
 
-    def _followers_of(self, sources: Ints) -> tuple[Ints, Ints]:
-        """Where the followers of some items are, one item after another, and how many each has."""
+    def count_of(self, items: Ints) -> Ints:
+        """The training interactions of some items."""
+        return self.counts[items]
+
+    def pairs_of(self, sources: Ints) -> Pairs:
+        """The followers of some items."""
         width = self.starts[sources + 1] - self.starts[sources]
-        return np.arange(width.sum()) + np.repeat(self.starts[sources] - (np.cumsum(width) - width), width), width
+        at = np.arange(width.sum()) + np.repeat(self.starts[sources] - (np.cumsum(width) - width), width)
+        return Pairs(width, self.followers[at], self.units[at])
 
 
 def _best(found: Followers, most: int) -> Followers:

@@ -21,6 +21,7 @@ from abaca.serve import requests, schemas
 from abaca.serve.batching import Batcher
 from abaca.serve.events import Event, Past, Store
 from abaca.serve.guards import BodyLimit, Deadline, RequestLog, TokenAuth
+from abaca.serve.learning import Learner
 from abaca.serve.metrics import CONTENT_TYPE, Metrics
 from abaca.serve.problems import NO_STORE, add_errors
 from abaca.serve.service import Loaded, Service
@@ -52,16 +53,20 @@ class ServerOptions:
     """Longest time of an answer."""
     body_bytes: int = 4 * MEBIBYTE
     """Largest body of a request."""
+    learn: bool = False
+    """Whether the counts of followers take every event that is accepted."""
 
 
 class Api:
     """The endpoints."""
 
-    def __init__(
-        self, service: Service, metrics: Metrics, store: Store | None, examples: Sequence[dict[str, Any]]
-    ) -> None:
+    def __init__(self, service: Service, metrics: Metrics, store: Store | None, examples: Sequence[Any], learn: bool):
         self.service, self._metrics, self.store, self.examples = service, metrics, store, examples
-        self.writer = None if store is None else Batcher(store.add, TOGETHER, ROOM)
+        self.learner = Learner(store, service) if store is not None and learn else None
+        self.kept = self.learner or store
+        if self.learner is not None:
+            metrics.watch_learning(self.learner.figures)
+        self.writer = None if self.kept is None else Batcher(self.kept.add, TOGETHER, ROOM)
         self.files = page_files()
         metrics.watch_queue(lambda: service.batcher.waiting)
         self._note_models(service.models)
@@ -73,7 +78,7 @@ class Api:
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
         """Finish all work before the server ends."""
         yield
-        for part in (self.service, self.writer, self.store):
+        for part in (self.service, self.writer, self.learner, self.store):
             if part is not None:
                 await asyncio.to_thread(part.close)
 
@@ -110,6 +115,8 @@ class Api:
         """Read the models again, and count the result."""
         try:
             self._note_models(await asyncio.to_thread(self.service.reload))
+            if self.learner is not None:
+                await asyncio.to_thread(self.learner.restart)
         except Exception:
             self._metrics.reload("refused")
             raise
@@ -177,8 +184,9 @@ class Api:
 
     async def forget_user(self, user: UserInPath) -> Response:
         """Delete all stored events of a user."""
-        store, _ = self._storing()
-        return JSONResponse({"deleted": await asyncio.to_thread(store.forget, user)})
+        self._storing()
+        assert self.kept is not None
+        return JSONResponse({"deleted": await asyncio.to_thread(self.kept.forget, user)})
 
     def _model(self, name: str) -> Loaded:
         try:
@@ -223,7 +231,7 @@ def make_app(
 ) -> FastAPI:
     """The application: endpoints, errors with hints, and middleware."""
     options = options or ServerOptions()
-    api = Api(service, metrics, store, examples)
+    api = Api(service, metrics, store, examples, options.learn)
     app = FastAPI(
         title="Abaca",
         version=__version__,

@@ -5,13 +5,16 @@ in the order of time, whenever its events arrived; events of the same time are i
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from abaca.errors import StoreError
 
 VERSION = 1
 """Version of the tables; a store of another version is refused."""
+
+PAGE = 50_000
+"""Events that are read at once."""
 
 TABLES = f"""
 CREATE TABLE IF NOT EXISTS abaca_store (version INTEGER NOT NULL);
@@ -28,6 +31,7 @@ INSERT INTO abaca_store SELECT {VERSION} WHERE NOT EXISTS (SELECT version FROM a
 FIND_VERSION = "SELECT max(version) FROM abaca_store"
 ADD = 'INSERT INTO abaca_events (id, "user", item, time) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING'
 HISTORY = 'SELECT item, time FROM abaca_events WHERE "user" = ? ORDER BY time DESC, place DESC LIMIT ?'
+ALL = 'SELECT place, "user", item, time FROM abaca_events WHERE place > ? ORDER BY place LIMIT ?'
 FORGET = 'DELETE FROM abaca_events WHERE "user" = ?'
 USERS = """
 WITH RECURSIVE found (name) AS (
@@ -82,6 +86,13 @@ class Store(ABC):
     def users(self, after: str, most: int) -> list[str]:
         """The users that follow a name, in the order of the database; "" for the first ones."""
         return [name for (name,) in self._read(USERS, after, most)]
+
+    def all(self) -> Iterator[tuple[str, str, float]]:
+        """Every event, user, item and time, in the order of arrival; those that arrive meanwhile too."""
+        last = -1
+        while rows := self._read(ALL, last, PAGE):
+            yield from (row[1:] for row in rows)
+            last = rows[-1][0]
 
     def forget(self, user: str) -> int:
         """Delete all events of a user; their number."""

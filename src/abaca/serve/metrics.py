@@ -69,6 +69,12 @@ class Metrics:
         """Set the function that counts waiting histories."""
         Gauge("abaca_waiting_histories", "Histories in the queue", registry=self.registry).set_function(count)
 
+    def watch_learning(self, figures: Callable[[], dict[str, int]]) -> None:
+        """Set the function that gives the figures of learning: events, pairs, items."""
+        for name in figures():
+            gauge = Gauge(f"abaca_learned_{name}", f"{name.capitalize()} that were learned", registry=self.registry)
+            gauge.set_function(lambda name=name: figures()[name])  # type: ignore[misc]
+
     def text(self) -> bytes:
         """All counters in the format of Prometheus."""
         return generate_latest(self.registry)

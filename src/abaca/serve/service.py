@@ -19,7 +19,7 @@ from abaca.recommendation import Recommendations
 from abaca.recommender import Recommender, load
 from abaca.serve.batching import Batcher
 from abaca.serve.item_search import ItemSearch
-from abaca.training.checkpoint import COUNTS, MODEL
+from abaca.training.checkpoint import COUNTS, MODEL, POPULARITY
 from abaca.types import Id
 
 logger = logging.getLogger(__name__)
@@ -121,6 +121,11 @@ class Service:
         logger.info("reloaded %s", ", ".join(f"{model.name} {model.version}" for model in models.values()))
         return list(models.values())
 
+    def replace(self, model: Loaded) -> None:
+        """Answer with another form of a model from now on."""
+        with self._reloading:
+            self._models = {**self._models, model.name: model}
+
     def close(self) -> None:
         """Finish the queue."""
         self.batcher.close()
@@ -202,12 +207,13 @@ def _loaded(name: str, folder: Path, version: str, recommender: Recommender) -> 
         raise ModelError(f"{folder} gives probabilities that are no numbers; train it again")
     training = saved.training
     written = datetime.fromtimestamp((folder / MODEL).stat().st_mtime, UTC)
+    counts = COUNTS, POPULARITY
     facts = {
         "encoder": saved.encoder,
         "output": saved.output,
         "window": recommender.training.window,
         "items": saved.catalogue.size,
-        "parameters": sum(tensor.numel() for name, tensor in saved.tensors().items() if not name.startswith(COUNTS)),
+        "parameters": sum(part.numel() for name, part in saved.tensors().items() if not name.startswith(counts)),
         "time_unit": recommender.time_unit,
         "trained": {
             "saved": written.isoformat(timespec="seconds"),

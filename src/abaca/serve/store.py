@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pyarrow
+
 from abaca.errors import StoreError
 from abaca.serve.events import Store
 
@@ -22,3 +24,13 @@ def open_store(address: str) -> Store:
             raise StoreError(f"a PostgreSQL store needs {error.name}; pip install 'abaca[postgres]'") from error
         return PostgresStore(address)
     raise StoreError(f"--store cannot be '{kind}://…'; give the path of a SQLite file, or postgresql://USER@HOST/NAME")
+
+
+def stored_rows(store: Store) -> pyarrow.Table:
+    """The events of a store as a table of users, items and times in seconds since 1970."""
+    events = list(store.all())
+    names = ("user", "item", "time")
+    types = (pyarrow.string(), pyarrow.string(), pyarrow.float64())
+    columns = zip(*events, strict=True) if events else ((), (), ())
+    arrays = [pyarrow.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+    return pyarrow.table(arrays, names=names)

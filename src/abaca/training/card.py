@@ -96,6 +96,7 @@ def _model(document: Document) -> str:
         f"validation {metric} of the network": best,
         f"validation {metric} with evidence": training.get("with_evidence"),
         "trained on the held-out targets too": "yes" if training.get("everything") else "no",
+        "updates": ", ".join(f"{one['how']} on {one['date'][:10]}" for one in training.get("updates", ())),
     }
     return _facts(rows)
 

@@ -7,6 +7,7 @@ A model directory holds `model.json`, which names the other files with their che
     catalogue-<checksum>.json       raw ids by item index, and the item table's columns
     index-<checksum>.faiss          a search index of the item table, where `abaca index` made one
     card.md                         all this for people; see `training/card.py`
+    ledger-<checksum>.parquet       the log, where the model was trained with `updatable`
 
 Since the names carry checksums, replacing `model.json` swaps a model in one step: no reader ever sees halves of two.
 While training runs, `run.safetensors` (the state) and `training.jsonl` (a line per epoch) are there too, and
@@ -22,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
@@ -32,6 +35,7 @@ from abaca.durable import LOCK, checksum, file_facts, locked, put_in_place, whol
 from abaca.errors import ModelError, SpecError
 from abaca.evaluation.baselines import BASELINES, Baseline
 from abaca.evidence.evidence import Evidence
+from abaca.histories import Ints
 from abaca.nn.build import make_model
 from abaca.nn.model import Model
 from abaca.plugins import import_paths, output_layer
@@ -44,6 +48,8 @@ RULE = "rule"
 """In place of the encoder, for a saved baseline."""
 COUNTS = "evidence."
 """Begins the names of what evidence counted, beside the weights."""
+POPULARITY = "popularity"
+"""The name of an updated model's interactions of each item, beside the weights."""
 MODEL = "model.json"
 RECORD = "training.jsonl"
 STATE = "run.safetensors"
@@ -158,6 +164,10 @@ class Saved:
     """The options of an output layer that is a plug-in."""
     evidence: Evidence | None = None
     """What was fitted after training."""
+    ledger: pyarrow.Table | Path | None = None
+    """The log, or the file that holds it, where later rows may be added."""
+    popularity: Ints | None = None
+    """Interactions of each item (V,), where items are not numbered by them: in an updated model."""
 
     @property
     def model(self) -> Model:
@@ -180,7 +190,22 @@ class Saved:
             return self.ranks.state()
         counts = {} if self.evidence is None else self.evidence.tensors()
         weights = {name: tensor.detach() for name, tensor in self.ranks.state_dict().items()}
-        return weights | {COUNTS + name: tensor for name, tensor in counts.items()}
+        popularity = {} if self.popularity is None else {POPULARITY: torch.from_numpy(self.popularity)}
+        return weights | popularity | {COUNTS + name: tensor for name, tensor in counts.items()}
+
+    @property
+    def retired(self) -> list[Any]:
+        """Ids of the items that are never recommended."""
+        return list(self.training.get("retired", ()))
+
+    def read_ledger(self) -> pyarrow.Table:
+        """The log that the model was trained on."""
+        if self.ledger is None:
+            raise ModelError(
+                "this model does not keep its log, so new rows cannot be added to it; give the whole log, old rows "
+                "included, with `whole=True`, or train with `updatable=True`"
+            )
+        return pyarrow.parquet.read_table(self.ledger) if isinstance(self.ledger, Path) else self.ledger
 
 
 @dataclass(frozen=True)
@@ -211,7 +236,8 @@ def save_model(folder: Path, saved: Saved) -> None:
     write_tensors(part, saved.tensors())
     weights_name = f"weights-{checksum(part)[:12]}.safetensors"
     put_in_place(part, folder / weights_name)
-    files = {name: file_facts(folder / name) for name in (catalogue_name, weights_name)}
+    names = [catalogue_name, weights_name, *_write_ledger(folder, saved.ledger)]
+    files = {name: file_facts(folder / name) for name in names}
     document = {
         "kind": KIND, "format": FORMAT, "encoder": saved.encoder, "encoder_options": saved.encoder_options,
         "output": saved.output, "catalogue": saved.catalogue.size, "training": saved.training, "files": files,
@@ -229,6 +255,21 @@ def save_model(folder: Path, saved: Saved) -> None:
     write_card(folder, document)
     for old in before - files.keys():
         (folder / old).unlink(missing_ok=True)
+
+
+def _write_ledger(folder: Path, ledger: pyarrow.Table | Path | None) -> list[str]:
+    """Write the ledger, if there is one; the name of its file."""
+    if ledger is None:
+        return []
+    if isinstance(ledger, Path):
+        copy_file(ledger, folder / ledger.name)
+        return [ledger.name]
+    part = folder / "ledger.new.parquet"
+    with whole_file(part, ModelError) as draft:
+        pyarrow.parquet.write_table(ledger, draft, compression="zstd")
+    name = f"ledger-{checksum(part)[:12]}.parquet"
+    put_in_place(part, folder / name)
+    return [name]
 
 
 def _files_before(folder: Path) -> set[str]:
@@ -256,13 +297,14 @@ def load_model(folder: str | Path) -> Saved:
     try:
         catalogue = Catalogue.from_json(json.loads(paths["catalogue"].read_text(encoding="utf-8")))
         tensors = load_file(paths["weights"])
-        evidence = _evidence(document, tensors)
+        evidence, popularity = _evidence(document, tensors), tensors.pop(POPULARITY, None)
         ranks = _build(document, catalogue.size, tensors)
     except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError, SpecError) as error:
         raise ModelError(f"{folder}: the files do not belong together ({error}); train again") from error
     return Saved(
         ranks, document["encoder"], document["output"], document["encoder_options"], catalogue, document["training"],
         _index_record(folder, document, paths), document.get("output_options", {}), evidence,
+        paths.get("ledger"), None if popularity is None else popularity.numpy(),
     )  # fmt: skip
 
 

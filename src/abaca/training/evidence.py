@@ -50,7 +50,7 @@ def fit_evidence(
     warm = np.asarray(sequences.items[sequences.valid.positions]) < model.catalogue
     users, positions = (np.asarray(part)[warm] for part in sequences.valid)
     if len(users) < FEWEST_TARGETS:
-        return None, {}
+        return (counted if counted.weights else None), {}
     items = np.asarray(sequences.items[positions], dtype=np.int64)
     read = held(counted, ranker.scored, sequences.histories(users, positions).known(ranker.catalogue), items)
     turn = np.random.default_rng(options.seed).permutation(len(users)) % 2

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import torch
 
 from abaca import __version__
@@ -32,6 +33,7 @@ from abaca.training.checkpoint import (
     write_record,
 )
 from abaca.training.evidence import fit_evidence
+from abaca.training.fold import carried, known_items
 from abaca.training.start import start_from_counts
 from abaca.training.trainer import Trainer
 from abaca.types import Record
@@ -57,6 +59,10 @@ class Run:
     """The options of an output layer that is a plug-in."""
     fitted: Evidence | None = None
     """Evidence whose numbers a refit keeps, since it has no held-out targets."""
+    ledger: pyarrow.Table | None = None
+    """The log, kept with the model so that it can be updated."""
+    start_from: Saved | None = None
+    """A model whose weights are those at the start."""
 
     @property
     def epochs(self) -> int:
@@ -86,28 +92,31 @@ class Run:
                 called.on_start(self.started(sequences, folder))
                 ranks, found = BASELINES[self.output]().fit(sequences, everything=everything), NOTHING_FOUND
             else:
-                ranks = self._model(sequences, catalogue.size).to(device)
+                ranks = self._model(sequences, catalogue).to(device)
                 found = self._train(ranks, sequences, folder, resume=resume, called=called)
                 evidence, figures = fit_evidence(ranks, sequences, self.options, self.fitted, everything=everything)
                 found |= figures
             training = {**identity, **found, **_data(sequences)}
             parts = (self.encoder, self.output, self.encoder_options)
-            saved = Saved(ranks, *parts, catalogue, training, output_options=self.output_options, evidence=evidence)
+            options = self.output_options
+            saved = Saved(ranks, *parts, catalogue, training, None, options, evidence, self.ledger)
             if folder is not None:
                 save_model(folder, saved)
                 (folder / STATE).unlink(missing_ok=True)
             called.figures = {name: training[name] for name in FIGURES if training.get(name) is not None}
         return saved
 
-    def _model(self, sequences: Sequences, catalogue: int) -> Model:
+    def _model(self, sequences: Sequences, catalogue: Catalogue) -> Model:
         """The model before training."""
         output = output_layer(self.output, self.output_options)
-        check_memory(self.encoder, output, catalogue, **self.encoder_options)
+        check_memory(self.encoder, output, catalogue.size, **self.encoder_options)
         torch.manual_seed(self.options.seed)
-        model = make_model(self.encoder, output, catalogue, **self.encoder_options)
+        rows = sequences.training(everything=self.refit_epochs is not None)
+        if self.start_from is not None:
+            return carried(self.start_from, known_items(self.start_from.catalogue, catalogue), rows)
+        model = make_model(self.encoder, output, catalogue.size, **self.encoder_options)
         if self.options.start == "counts":
-            everything = self.refit_epochs is not None
-            start_from_counts(model, sequences.training(everything=everything), self.options.seed)
+            start_from_counts(model, rows, self.options.seed)
         return model
 
     def _train(
@@ -157,11 +166,12 @@ def _data(sequences: Sequences) -> dict[str, Any]:
     source = manifest.get("source", {})
     read = {key: source[key] for key in ("columns", "on_bad_row") if key in source}
     split, prepared = manifest["split"], manifest["options"]
-    size = {"counts": manifest["counts"], "period": _period(sequences), "abaca": __version__}
-    return {"split": split, "prepared": prepared, "source": read, "time_unit": sequences.time_unit, **size}
+    of_log = {"last_time": source.get("last_time"), "rows": manifest["counts"].get("read")}
+    size = {"counts": manifest["counts"], "period": period_of(sequences), "abaca": __version__}
+    return {"split": split, "prepared": prepared, "source": read, "time_unit": sequences.time_unit, **size, **of_log}
 
 
-def _period(sequences: Sequences) -> list[str] | None:
+def period_of(sequences: Sequences) -> list[str] | None:
     """The first and the last time of the interactions, as dates where they count from 1970."""
     if sequences.times is None or not len(sequences.times):
         return None

@@ -1,0 +1,137 @@
+"""`abaca update`: a model and new events → a model that knows them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from abaca.cli import show
+from abaca.cli.columns import Event, Item, Items, Json, OnBadRow, Time, User, open_log
+from abaca.data.folder import check_apart
+from abaca.errors import SpecError, UserError
+from abaca.training.checkpoint import locked_run, save_model
+from abaca.training.drift import notes
+from abaca.training.update import EPOCHS
+
+if TYPE_CHECKING:
+    from abaca.recommender import Recommender
+
+
+def command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MODEL [LOG] NEW_MODEL", help="The model, a log with new rows (not with --from-store), the result."
+        ),
+    ],
+    train: Annotated[bool, typer.Option("--train", help="Train the weights on; else new rows are counted.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="LOG holds all rows, old and new.")] = False,
+    from_store: Annotated[
+        str | None,
+        typer.Option("--from-store", metavar="STORE", help="Take the events of a server's store instead of a log."),
+    ] = None,
+    retire: Annotated[
+        list[str] | None,
+        typer.Option("--retire", metavar="ID|FILE", help="Never recommend this item, or those of a file; repeatable."),
+    ] = None,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over all rows, with --train.")] = EPOCHS,
+    lr: Annotated[
+        float | None, typer.Option("--lr", help="Highest learning rate, with --train; else a quarter of training's.")
+    ] = None,
+    items: Items = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")] = False,
+    user: User = None,
+    item: Item = None,
+    time: Time = None,
+    event: Event = None,
+    on_bad_row: OnBadRow = None,
+    json: Json = False,
+) -> None:
+    """Take new events into a model: counted in seconds, or trained on with --train.
+
+    Example: [bold]abaca update model/ today.csv updated/[/]
+
+    Followers, item counts and catalogue become those of the whole log. Rows up to the last time that the model knows
+    are left out. The model must be trained with --updatable; else give the whole log with --whole.
+    """
+    model, source, updated = _places(paths, from_store)
+    check_apart(updated, model)
+    options: dict[str, Any] = {"train": train, "whole": whole, "retire": _ids(retire or []), "items": items}
+    if train or (epochs, lr) != (EPOCHS, None):
+        options |= {"epochs": epochs, "lr": lr}
+
+    from abaca.recommender import load
+
+    with locked_run(updated, keep=not overwrite):
+        recommender = load(model)
+        if from_store is None:
+            assert source is not None
+            columns = {"user": user, "item": item, "time": time, "event": event}
+            log: Any = open_log(source, columns, on_bad_row, recommender.reading)
+        else:
+            log = _stored(from_store, on_bad_row or "error")
+        recommender.update(log, **options)
+        assert recommender.saved is not None
+        save_model(updated, recommender.saved)
+    _tell(recommender, updated, json=json)
+
+
+def _places(paths: list[Path], store: str | None) -> tuple[Path, Path | None, Path]:
+    """The model, the log and the place of the updated model."""
+    if store is not None and len(paths) == 2:
+        return paths[0], None, paths[1]
+    if store is None and len(paths) == 3:
+        return paths[0], paths[1], paths[2]
+    raise SpecError(
+        "update takes a model, a log and the place of the new model: abaca update MODEL LOG NEW_MODEL; or, with "
+        "--from-store STORE, only the models: abaca update MODEL NEW_MODEL --from-store STORE"
+    )
+
+
+def _ids(given: list[str]) -> list[str]:
+    """Ids as given, and those of files, one in a line."""
+    found = []
+    for one in given:
+        path = Path(one)
+        found += path.read_text(encoding="utf-8").split("\n") if path.is_file() else [one]
+    return [id for id in (one.strip("\r") for one in found) if id]
+
+
+def _stored(address: str, on_bad_row: str) -> Any:
+    """The events of a store as a log."""
+    try:
+        from abaca.serve.store import open_store, stored_rows
+    except ImportError as error:
+        raise UserError(f"--from-store needs the package {error.name}; pip install 'abaca[serve]'") from error
+    from abaca.data.log import read_log
+
+    store = open_store(address)
+    try:
+        return read_log(stored_rows(store), user="user", item="item", time="time", on_bad_row=on_bad_row)  # type: ignore[arg-type]
+    finally:
+        store.close()
+
+
+def _tell(recommender: "Recommender", model: Path, *, json: bool) -> None:
+    saved = recommender.saved
+    assert saved is not None
+    update = saved.training["updates"][-1]
+    for note in notes(update["drift"]):
+        show.warn(f"the log has drifted: {note}; consider --train, or training anew")
+    if json:
+        return show.as_json({"model": str(model), **update, "figure": saved.figure})
+    out = show.console()
+    known = f" ({update['skipped']:,} are known already)" if update["skipped"] else ""
+    validated = update["how"] == "weights" and saved.figure is not None
+    figure = f", validation {recommender.training.metric} {saved.figure:.4f}" if validated else ""
+    out.print(
+        f"[bold]{escape(str(model))}[/] {update['how']} updated with {update['rows']:,} new rows{known}: "
+        f"{saved.catalogue.size:,} items, {update['items']:,} more{figure}",
+        soft_wrap=True,
+    )
+    return None
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("update")(command)

@@ -1,0 +1,96 @@
+"""New items of a trained model: their vectors are folded in from items that stand near them.
+
+With N[x, a] as in `start`, the sum of 1/d over pairs of x and a that stand d ≤ 5 positions apart in rows of one user:
+
+    u_x = Σ_a N[x, a] p_a / Σ_a N[x, a]        over the items a that the model knows
+    p_x = u_x · m / |u_x|                      m: the median norm of the known items' vectors
+
+An item that never stood near a known one gets the mean of all known vectors.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from abaca.data.catalogue import Catalogue
+from abaca.errors import ModelError
+from abaca.histories import Floats, Histories, Ints
+from abaca.nn.build import make_model
+from abaca.nn.model import Model
+from abaca.plugins import output_layer
+from abaca.training.checkpoint import Saved
+from abaca.training.start import cooccurrences
+
+Pairs = tuple[Ints, Floats]
+"""Pairs of items as keys a · V + b, a ≤ b, and N."""
+
+
+@torch.no_grad()
+def carried(saved: Saved, known: Ints, rows: Histories | Pairs) -> Model:
+    """A model with other items and the same weights.
+
+    `known` (V,) has the number that each item has in the saved model, negative for a new item. New items are folded in
+    from rows, or from pairs that were counted before.
+    """
+    pairs = cooccurrences(rows, len(known)) if isinstance(rows, Histories) else rows
+    output = output_layer(saved.output, saved.output_options)
+    with torch.random.fork_rng(devices=[]):
+        model = make_model(saved.encoder, output, len(known), **saved.encoder_options)
+    old, weights = saved.model, dict(model.named_parameters())
+    pairs_of_tables = zip(_tables(model), _tables(old), strict=True)
+    tables = [(table.weight, before.weight) for table, before in pairs_of_tables]
+    for table, before in tables:
+        table.copy_(folded(before.detach().cpu(), known, pairs))
+    own = {id(table) for table, _ in tables}
+    buffers = dict(model.named_buffers())
+    for name, tensor in old.state_dict().items():
+        to = weights.get(name, buffers.get(name))
+        assert to is not None, name
+        if id(to) in own:
+            continue
+        if to.shape != tensor.shape:
+            raise ModelError(f"{saved.output}: {name} depends on the items, so new ones cannot enter; train again")
+        to.copy_(tensor)
+    return model.eval()
+
+
+def known_items(before: Catalogue, catalogue: Catalogue) -> Ints:
+    """The number that each item of a catalogue has in an earlier one, negative for none (V,)."""
+    found = (before.index(id) for id in catalogue.ids[: catalogue.size])
+    return np.array([-1 if item is None or item >= before.size else item for item in found], dtype=np.int64)
+
+
+def folded(table: Tensor, known: Ints, pairs: Pairs) -> Tensor:
+    """The item table (V, D) for other items, from a table of known items."""
+    is_known = known >= 0
+    vectors = torch.empty(len(known), table.shape[1], dtype=table.dtype)
+    vectors[torch.from_numpy(is_known)] = table[torch.from_numpy(known[is_known])]
+    new = np.flatnonzero(~is_known)
+    if not len(new):
+        return vectors
+    items, near, counts = _near(is_known, pairs)
+    place = torch.from_numpy(np.searchsorted(new, items))
+    weights = torch.from_numpy(counts).to(table.dtype)
+    sums = torch.zeros(len(new), table.shape[1], dtype=table.dtype)
+    sums.index_add_(0, place, weights[:, None] * vectors[torch.from_numpy(near)])
+    usual = table.norm(dim=1).median()
+    alone = torch.bincount(place, minlength=len(new)) == 0
+    found = sums * (usual / sums.norm(dim=1, keepdim=True).clamp_min(1e-12))
+    vectors[torch.from_numpy(new)] = torch.where(alone[:, None], table.mean(dim=0), found)
+    return vectors
+
+
+def _near(is_known: np.ndarray, pairs: Pairs) -> tuple[Ints, Ints, Floats]:
+    """Each pair of a new item and a known one, with N."""
+    keys, counts = pairs
+    first, second = np.divmod(keys, len(is_known))
+    ahead, behind = ~is_known[first] & is_known[second], is_known[first] & ~is_known[second]
+    return (
+        np.concatenate([first[ahead], second[behind]]),
+        np.concatenate([second[ahead], first[behind]]),
+        np.concatenate([counts[ahead], counts[behind]]),
+    )
+
+
+def _tables(model: Model) -> list[torch.nn.Embedding]:
+    return [model.items, *model.output.item_tables]

@@ -1,0 +1,202 @@
+"""Updating a trained model: new events are counted, or the weights are trained on, and new items enter.
+
+Both speeds prepare the whole log, the ledger and the new rows, as the first training did. Counts are then exactly those
+of a model that was counted in the whole log at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow
+
+from abaca.data.catalogue import Catalogue
+from abaca.data.ledger import join, last_time, rows_of
+from abaca.data.log import Log
+from abaca.data.prepare import PrepareOptions
+from abaca.data.sequences import Sequences, Targets
+from abaca.data.splits import share
+from abaca.errors import LogError, ModelError, QueryError, SpecError
+from abaca.evidence.habits import Clock
+from abaca.evidence.transitions import Transitions
+from abaca.histories import Ints
+from abaca.training.checkpoint import RULE, Saved
+from abaca.training.drift import drift
+from abaca.training.fold import carried, known_items
+from abaca.training.run import period_of
+from abaca.types import Id
+
+EPOCHS = 1
+SLOWER = 4.0
+"""The learning rate of an update is that of training, divided by it."""
+
+
+@dataclass(frozen=True)
+class UpdateOptions:
+    """How a model is updated."""
+
+    train: bool = False
+    """Train the weights on; else new events are only counted."""
+    whole: bool = False
+    """The log holds the old rows too, so that a model without a ledger can be updated."""
+    retire: Sequence[Id] = ()
+    """Ids of items that are never recommended again; as part of a history they still count."""
+    epochs: int = EPOCHS
+    """Passes over the whole log, with `train`."""
+    lr: float | None = None
+    """Highest learning rate, with `train`; None for a quarter of that of training."""
+    items: Any = None
+    """An item table with the columns of all items; None keeps the columns of the items that are known."""
+
+    def __post_init__(self) -> None:
+        if not self.train and (self.epochs, self.lr) != (EPOCHS, None):
+            raise SpecError("`epochs` and `lr` belong to `train=True`; counting has neither")
+
+
+class NewRows(NamedTuple):
+    """The whole log of an update, and what is new in it."""
+
+    table: pyarrow.Table
+    added: int
+    skipped: int
+    since: float | None
+    """The last time of the old rows; None without times."""
+
+
+def new_rows(saved: Saved, log: Log, *, whole: bool) -> NewRows:
+    """The ledger with the rows of a log that are later; or a log that is whole."""
+    if saved.encoder == RULE:
+        raise ModelError(f"'{saved.output}' is a simple rule, which counts in seconds; train it on the whole log")
+    found = _whole(saved, log) if whole else _later(saved.read_ledger(), log)
+    if not found.added and saved.training["everything"]:
+        at = "" if found.since is None else f" after the model's last time, {found.since:.15g}"
+        raise LogError(f"{', '.join(log.names)} has no rows{at}: there is nothing to update")
+    return found
+
+
+def _later(ledger: pyarrow.Table, log: Log) -> NewRows:
+    joined = join(ledger, log)
+    return NewRows(joined.table, joined.added, joined.skipped, last_time(ledger))
+
+
+def _whole(saved: Saved, log: Log) -> NewRows:
+    table, since, before = rows_of(log), saved.training.get("last_time"), saved.training.get("rows") or 0
+    old = min(before, table.num_rows)
+    if since is not None and "time" in table.column_names:
+        old = int(np.count_nonzero(table["time"].to_numpy() <= since))
+    if old < before:
+        raise LogError(
+            f"{', '.join(log.names)} has {old:,} old rows, the model was trained on {before:,}: it is not the whole "
+            "log; leave `whole` out for a log of new rows"
+        )
+    return NewRows(table, table.num_rows - old, old, since)
+
+
+def prepare_options(options: PrepareOptions, *, train: bool) -> PrepareOptions:
+    """How the whole log is prepared: as at first, but without an end."""
+    for name in ("valid_from", "test_from") if train else ():
+        cut = getattr(options, name)
+        if cut is not None and share(cut) is None:
+            raise SpecError(
+                f"the model was split at {cut}, so new rows are after its cuts; train a new one with a later `{name}`"
+            )
+    if train:
+        return replace(options, until=None)
+    return replace(options, until=None, split="leave-one-out", valid_from=None, test_from=None, target="last")
+
+
+def counted(saved: Saved, sequences: Sequences) -> Saved:
+    """The model with the counts of all rows; items that it does not know come last, by their first time."""
+    number, catalogue = _numbers(saved.catalogue, sequences)
+    rows = sequences.training(everything=True)
+    rows = replace(rows, items=number[rows.items])
+    known = np.where(np.arange(catalogue.size) < saved.catalogue.size, np.arange(catalogue.size), -1)
+    evidence = saved.evidence
+    if evidence is not None:
+        evidence = replace(evidence, clock=Clock.of(rows), transitions=Transitions.count(rows, catalogue.size))
+    grown = catalogue.size > saved.catalogue.size
+    return replace(
+        saved,
+        ranks=carried(saved, known, rows) if grown else saved.ranks,
+        catalogue=catalogue,
+        evidence=evidence,
+        popularity=np.bincount(rows.items, minlength=catalogue.size),
+        index=None if grown else saved.index,
+        training=saved.training | _facts(sequences),
+    )
+
+
+def _facts(sequences: Sequences) -> dict[str, Any]:
+    """The rows that were counted; none of them is held out."""
+    counts = sequences.manifest["counts"]
+    sizes = {key: counts[key] for key in ("read", "interactions", "users", "items", "dropped", "bad_rows")}
+    period = period_of(sequences)
+    return {"everything": True, "fingerprint": sequences.fingerprint, "counts": sizes, "period": period}
+
+
+def _numbers(before: Catalogue, sequences: Sequences) -> tuple[Ints, Catalogue]:
+    """The number of each item of the sequences in the model's catalogue, and that catalogue with the new ones."""
+    found = Catalogue(sequences.catalogue.ids, None, sequences.catalogue.columns)
+    number = known_items(before, found)
+    new = np.flatnonzero(number < 0)
+    new = new[np.argsort(np.array(found.ids)[new], kind="stable")]
+    if sequences.times is not None:
+        first = np.full(len(found), np.inf)
+        np.minimum.at(first, np.asarray(sequences.items), np.asarray(sequences.times))
+        new = new[np.argsort(first[new], kind="stable")]
+    number[new] = before.size + np.arange(len(new))
+    old, nothing = before.known(), [None] * len(found)
+    columns = {
+        name: [*values, *(found.columns.get(name, nothing)[item] for item in new)]
+        for name, values in old.columns.items()
+    }
+    ids: list[Any] = [*old.ids, *(found.ids[item] for item in new)]
+    return number, Catalogue(ids, None, columns)
+
+
+def hold_out_new(sequences: Sequences, since: float | None) -> None:
+    """Keep the validation targets that are new: a model that saw everything has seen the others."""
+    users, positions = sequences.valid
+    is_new = np.zeros(len(users), dtype=bool)
+    if since is not None and sequences.times is not None:
+        is_new = np.asarray(sequences.times[positions] > since)
+    sequences.valid = Targets(users[is_new], positions[is_new])
+
+
+def recorded(before: Saved, after: Saved, rows: NewRows, sequences: Sequences, options: UpdateOptions) -> Saved:
+    """The updated model with the record of what it was updated with."""
+    training = before.training
+    entry = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "how": "weights" if options.train else "counts",
+        "rows": rows.added,
+        "skipped": rows.skipped,
+        "since": rows.since,
+        "until": last_time(rows.table),
+        "items": after.catalogue.size - before.catalogue.size,
+        "fingerprint": sequences.fingerprint,
+        "drift": drift(sequences.training(everything=True), rows.since),
+        **({"epochs": options.epochs, "lr": options.lr} if options.train else {}),
+    }
+    retired = list(dict.fromkeys([*before.retired, *_known_ids(after.catalogue, options.retire)]))
+    kept = {key: training[key] for key in ("options", "source", "encoder_options", "best_epoch") if key in training}
+    facts = {
+        "everything": training["everything"] or not options.train,
+        "updates": [*training.get("updates", ()), entry],
+        "rows": rows.table.num_rows,
+        "last_time": last_time(rows.table),
+        **({"retired": retired} if retired else {}),
+    }
+    ledger = None if before.ledger is None else rows.table
+    return replace(after, training=after.training | kept | facts, ledger=ledger)
+
+
+def _known_ids(catalogue: Catalogue, ids: Sequence[Id]) -> list[Id]:
+    """Ids of items as the catalogue spells them."""
+    found = [(id, catalogue.index(id)) for id in ids]
+    unknown = [id for id, item in found if item is None]
+    if unknown:
+        raise QueryError(f"{unknown[0]!r} cannot be retired: the model does not know such an item; check the id")
+    return [catalogue.ids[item] for _, item in found if item is not None]

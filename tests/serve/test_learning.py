@@ -1,0 +1,192 @@
+"""A server with --learn: its counts are those of the store, whatever happened."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from abaca.errors import ModelError
+from abaca.recommender import Recommender
+from abaca.serve.events import Store
+from abaca.serve.learning import Learner
+from abaca.serve.service import Service
+from abaca.serve.store import open_store
+from models import untrained
+
+from .conftest import make_client
+from .databases import KINDS, Cluster
+from .samples import Live, Serve, Shop
+from .test_kill import CLIENTS, EVENTS, KILLS, Sender, kept
+
+ASKED = [["i3"], ["i1", "i2", "i3", "i4"], ["i9", "i9", "i0"], ["i7", "i8"]]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("learning") / "model"
+    untrained(folder, "softmax+C+habits+followers")
+    return folder
+
+
+def post(client: TestClient, events: list[dict[str, Any]]) -> None:
+    assert client.post("/events", json={"events": events}).status_code == 200
+
+
+def answers(client: Any, histories: list[list[str]] = ASKED) -> Any:
+    found = client.post("/recommend", json={"histories": histories, "n": 40}).json()["answers"]
+    return [{item["id"]: (item["reason"], item["terms"]["followers"]) for item in one["items"]} for one in found]
+
+
+def within_bound(check: Callable[[], bool]) -> None:
+    """Wait until something is so, for a long time at most."""
+    until = time.monotonic() + 30
+    while not check():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def drawn(seed: int, count: int = 120, items: int = 12) -> list[dict[str, Any]]:
+    rng = random.Random(seed)
+    made = ((f"u{rng.randrange(9)}", f"i{rng.randrange(items)}", rng.randrange(50)) for _ in range(count))
+    return [
+        {"user": user, "item": item, "time": moment, "id": f"{seed}-{number}"}
+        for number, (user, item, moment) in enumerate(made)
+    ]
+
+
+def test_a_new_item_is_recommended_after_what_people_took_before_it(serve: Serve, model: Path, store: Store) -> None:
+    client = serve([model], store=store, learn=True)
+    assert "pesto" not in answers(client)[0]
+    for number in range(40):
+        post(client, [{"user": f"u{number}", "item": "i3"}, {"user": f"u{number}", "item": "pesto"}])
+    within_bound(lambda: "pesto" in answers(client)[0])
+    within_bound(lambda: "(40 times)" in answers(client)[0]["pesto"][0])
+    reason, followers = answers(client)[0]["pesto"]
+    assert "often follows" in reason
+    assert followers == max(value for _, value in answers(client)[0].values())
+    (best,) = client.post("/recommend", json={"history": ["i3", "pesto"], "n": 1}).json()["answers"]
+    assert best["unknown"] == []
+    found = client.get("/items", params={"id": "pesto"}).json()["items"]
+    assert [item["id"] for item in found] == ["pesto"]
+    assert "abaca_learned_events 80.0" in client.get("/metrics").text
+
+
+def test_counts_after_a_restart_are_those_of_the_store(model: Path, address: str) -> None:
+    with make_client([model], store=open_store(address), learn=True) as client:
+        plain = answers(client)
+        events = drawn(1)
+        for start in range(0, len(events), 7):
+            post(client, events[start : start + 7])
+            post(client, events[max(0, start - 3) : start + 5])  # most were sent before
+        client.delete("/users/u2")
+        post(client, [event | {"id": event["id"] + "'"} for event in events[:10]])
+        live = answers(client)
+    with make_client([model], store=open_store(address), learn=True) as client:
+        assert answers(client) == live
+    assert live != plain
+
+
+def test_erasing_a_user_undoes_what_was_learned(serve: Serve, model: Path, store: Store) -> None:
+    client = serve([model], store=store, learn=True)
+    post(client, drawn(2))
+    before = answers(client)
+    post(client, [{"user": "gone", "item": item} for item in ("i3", "i4", "pesto", "i1", "pesto")])
+    within_bound(lambda: "pesto" in answers(client)[0])
+    assert answers(client)[1] != before[1]
+    assert client.delete("/users/gone").json() == {"deleted": 5}
+    within_bound(lambda: "pesto" not in answers(client)[0])
+    assert answers(client) == before
+
+
+def test_learning_goes_on_after_a_reload(serve: Serve, model: Path, store: Store) -> None:
+    client = serve([model], store=store, learn=True, admin_token="a" * 16)
+    post(client, drawn(3))
+    before = answers(client)
+    assert client.post("/model/reload", headers={"authorization": f"Bearer {'a' * 16}"}).status_code == 200
+    assert answers(client) == before
+    post(client, [{"user": "more", "item": "i3"}, {"user": "more", "item": "i1"}])
+    assert answers(client)[0]["i1"][1] > before[0]["i1"][1]
+
+
+def test_events_that_the_model_was_trained_on_are_not_counted_again(tmp_path: Path, store: Store) -> None:
+    recommender = untrained(tmp_path / "model", "softmax+followers")
+    assert recommender.saved is not None
+    recommender.saved.training["last_time"] = 40.0
+    recommender.save(tmp_path / "model")
+    with make_client([tmp_path / "model"], store=store, learn=True) as client:
+        plain = answers(client)
+        post(client, [{"user": "u", "item": "i3", "time": 1}, {"user": "u", "item": "i1", "time": 40}])
+        assert answers(client) == plain
+        post(client, [{"user": "u", "item": "i2", "time": 41}])  # it follows what the model has counted
+        assert answers(client)[0]["i2"][1] > plain[0]["i2"][1]
+
+
+def test_only_models_that_read_followers_learn(serve: Serve, shop: Shop, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no model reads followers"):
+        serve(store=open_store(str(tmp_path / "a.db")), learn=True)
+    client = serve([shop.cpr, model], store=open_store(str(tmp_path / "b.db")), learn=True)
+    post(client, [{"user": "u", "item": 3}, {"user": "u", "item": "i3"}])
+    assert client.post("/recommend", json={"history": [3]}).status_code == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_counts_survive_kills(kind: str, model: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    cluster: Cluster | None = request.getfixturevalue("cluster") if kind == "postgres" else None
+    address = str(tmp_path / "events.db") if cluster is None else cluster.database("learned")
+    sender = Takes(seed=2)
+    for number in range(1, KILLS + 1):
+        server = Live(model, "--store", address, "--learn").ready()
+        check(server, model, address, Recommender.load(model))
+        threads = [threading.Thread(target=sender.run, args=(server.url,)) for _ in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        while len(sender.acknowledged) < number * EVENTS // KILLS:
+            time.sleep(0.002)
+        server.process.kill()
+        for thread in threads:
+            thread.join()
+        server.end("kill")
+        found = kept(address)
+        assert sender.acknowledged <= set(found)
+    server = Live(model, "--store", address, "--learn").ready()
+    check(server, model, address, Recommender.load(model))
+    server.end()
+    assert len(sender.acknowledged) >= EVENTS
+
+
+class Takes(Sender):
+    """Sends events of a few items, most of which the model knows."""
+
+    def next(self) -> list[dict[str, object]]:
+        return [event | {"item": f"i{int(str(event['time'])[:-2]) % 37}"} for event in super().next()]
+
+
+def check(server: Live, model: Path, address: str, recommender: Recommender) -> None:
+    """What the server has counted is what a loop counts in the rows of the database."""
+    rows: dict[str, list[tuple[float, str]]] = {}
+    for user, item, moment in kept(address):
+        rows.setdefault(user, []).append((moment, item))
+    expected: dict[tuple[str, str], int] = {}
+    for row in rows.values():
+        row.sort()
+        for place, (_, item) in enumerate(row):
+            for distance in range(1, min(10, place) + 1):
+                pair = row[place - distance][1], item
+                expected[pair] = expected.get(pair, 0) + 2520 // distance
+    opened, service = open_store(address), Service([model])
+    learner = Learner(opened, service)
+    (counted,) = learner.models
+    assert recommender.saved is not None
+    ids = [*recommender.saved.catalogue.ids, *counted.ids]
+    pairs = counted.counts.pairs
+    assert {(ids[a], ids[b]): units for a, row in pairs.items() for b, units in row.items()} == expected
+    learned = f"abaca_learned_pairs {len(expected)}.0"
+    assert learned in server.client.get("/metrics").text.replace("e+00", "")
+    for part in (learner, service, opened):
+        part.close()
