@@ -223,7 +223,8 @@ def _report(recommender: "Recommender", log: Path, model: Path) -> None:
     out.print(f"[bold]{escape(str(model))}[/] {recommender.encoder} {recommender.output}{figure}", soft_wrap=True)
     if "budget" in training:
         spent, trials = training["budget"]["spent"], training["budget"]["trials"]
-        out.print(f"the best of {len(trials)} trials, found and trained in {duration(spent)}", soft_wrap=True)
+        count = "1 trial" if len(trials) == 1 else f"{len(trials)} trials"
+        out.print(f"the best of {count}, found and trained in {duration(spent)}", soft_wrap=True)
     if recommender.chosen:
         listed = ", ".join(f"{name} {value}" for name, value in recommender.chosen.items())
         out.print(escape(f"options for {_size(recommender)}: {listed}"), soft_wrap=True)
