@@ -110,7 +110,7 @@ def test_same_seed_same_weights_other_seed_other_weights(small: Sequences) -> No
 OTHER: dict[str, Any] = {
     "epochs": 4, "lr": 0.01, "schedule": "constant", "warmup": 9, "batch_targets": 60, "targets": 7, "overlap": 2,
     "window": 3, "weight_decay": 0.1, "clip": 0.1, "average": 0.9, "stop_after": 2, "patience": 1, "metric": "mrr@5",
-    "seed": 7, "start": "counts",
+    "seed": 7, "start": "counts", "share": 0.5,
 }  # fmt: skip
 
 
@@ -122,8 +122,15 @@ def test_every_option_changes_something(small: Sequences, field: str, tmp_path: 
         assert same(train(small, often).weights, train(small, never).weights)
         return
     before = dataclasses.replace(QUICK, epochs=8, lr=0.05) if field == "patience" else QUICK
-    one, other = train(small, before), train(small, dataclasses.replace(before, **{field: OTHER[field]}))
+    output = "softmax+CP" if field == "share" else "softmax+CPR:5"  # R reads all items
+    changed = dataclasses.replace(before, **{field: OTHER[field]})
+    one, other = (train(small, options, output=output) for options in (before, changed))
     assert one.figures != other.figures
+
+
+def test_a_layer_that_reads_all_items_refuses_a_share(small: Sequences) -> None:
+    with pytest.raises(SpecError, match=r"softmax\+CPR:5 reads all items: leave out share"):
+        trainer_for(small, dataclasses.replace(QUICK, share=0.5))
 
 
 def saves(sequences: Sequences, options: TrainingOptions, folder: Path) -> int:
