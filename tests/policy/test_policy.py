@@ -13,6 +13,7 @@ import pytest
 from abaca.data.idlist import read_ids
 from abaca.errors import QueryError
 from abaca.policy import Boost, Cooldown, Policy, Quota, choose
+from abaca.recommendation import Advisor
 from abaca.recommender import Recommender
 from models import untrained
 
@@ -164,6 +165,19 @@ def test_popular_items_keep_the_rules(model: Recommender) -> None:
     spread = model.recommend([], 3, diversity=0.9)
     assert spread.ids[0] == "i0"
     assert all(item.logit is None and item.partition == "popular" for item in spread)
+
+
+def test_popular_items_go_by_their_counts_and_retired_ones_are_never_listed(model: Recommender) -> None:
+    saved = model.saved
+    assert saved is not None
+    advisor = Advisor(model.ranker(), saved.catalogue, popularity=np.arange(30), retired=["i29", "i27"])
+    policy = Policy(n=3, at_most={"kind": {"jam": 0}}, candidates=IDS[20:], explain_rules=True)
+    (found,) = advisor.recommend([[]], policy)
+    assert found.ids == ["i28", "i25", "i24"]
+    assert not {"i29", "i27"} & {id for effect in found.rules for id in effect.removed}
+    for rules in ({}, {"boost": {"i29": 99}}, {"at_least": {"kind": {"jam": 5}}}):
+        (found,) = advisor.recommend([HISTORY], Policy(n=30, **rules))
+        assert set(found.ids) == set(IDS) - {"i29", "i27"}
 
 
 def test_a_baseline_keeps_the_rules_and_has_no_diversity(tmp_path: Path) -> None:
