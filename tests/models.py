@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -22,7 +22,6 @@ from abaca.nn.build import make_model
 from abaca.recommender import Recommender
 from abaca.training.checkpoint import Saved, save_model
 from abaca.training.trainer import TrainingOptions
-from abaca.types import Id
 
 WINDOW = 8
 
@@ -34,6 +33,7 @@ def untrained(
     encoder: str = "gru4rec",
     dim: int = 8,
     time_unit: str | None = "seconds",
+    columns: dict[str, list[Any]] | None = None,
 ) -> Recommender:
     """A model in a folder, for 30 items `i0` … `i29` unless ids are given; evidence has random numbers."""
     ids = [f"i{i}" for i in range(30)] if ids is None else ids
@@ -43,7 +43,7 @@ def untrained(
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.6)
-    columns: dict[str, list[Id]] = {"title": [f"Item {id}" for id in ids]}
+    table = {"title": [f"Item {id}" for id in ids], **(columns or {})}
     training = {
         "options": asdict(TrainingOptions(window=WINDOW)),
         "prepared": asdict(PrepareOptions()),
@@ -55,7 +55,7 @@ def untrained(
         "best": None,
         "encoder_options": options,
     }
-    catalogue, found = Catalogue(ids, columns=columns), random_evidence(model.output.evidence, len(ids))
+    catalogue, found = Catalogue(ids, columns=table), random_evidence(model.output.evidence, len(ids))
     save_model(folder, Saved(model, encoder, output, options, catalogue, training, evidence=found))
     return Recommender.load(folder)
 

@@ -1,24 +1,26 @@
 """From raw histories to recommendations, with a reason for each item."""
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import numpy as np
 
-from abaca.data.catalogue import Catalogue, check_id
+from abaca.data.catalogue import Catalogue
 from abaca.data.moments import Now, Times, now_of, times_of
 from abaca.data.reading.values import UNITS
 from abaca.display import AnswerTable, plain
 from abaca.errors import QueryError
 from abaca.evaluation.ranker import BATCH, ExplainedRanker
 from abaca.histories import Floats, Histories, Ints
-from abaca.nn.answers import COPY, RULE, Answer
-from abaca.policy import Chosen, Lists, Policy, Rules, listed
+from abaca.policy import Policy, listed
+from abaca.policy.choose import Chosen, ItemEffect, Lists, Picked, Popular, Vectors, choose
+from abaca.policy.columns import Columns
+from abaca.policy.ids import Ids
+from abaca.policy.rules import ItemRules, cooled_items
 from abaca.reasons import Past, Reason, pasts_of, reasons
-from abaca.types import PAD, Id
+from abaca.types import Id
 
 LIST_UNKNOWN = 20
 """Unknown ids of the exclude and the candidate list that each answer names at most."""
@@ -67,6 +69,31 @@ class Recommendation:
         return f"repeat{scored_by}: seen {seen}, {when}"
 
 
+@dataclass(frozen=True)
+class RuleEffect:
+    """What one rule of a policy did to a list."""
+
+    rule: str
+    """Its name; of a rule about a column also the column and the value, as in `at_most brand=Acme`."""
+    removed: tuple[Id, ...] = ()
+    """Ids that are not in the list because of it, best first; the first few."""
+    moved: tuple[Id, ...] = ()
+    """Ids that are in the list, or higher in it, because of it."""
+    short: int = 0
+    """How many items are missing of what it wants at least."""
+    note: str = ""
+    """What else there is to say."""
+
+    def __str__(self) -> str:
+        parts = [f"{name} {', '.join(map(str, ids))}" for name, ids in self._lists.items() if ids]
+        parts += [f"{self.short} short"] * bool(self.short) + [self.note] * bool(self.note)
+        return f"{self.rule}: {'; '.join(parts)}"
+
+    @property
+    def _lists(self) -> dict[str, tuple[Id, ...]]:
+        return {"removed": self.removed, "moved up": self.moved}
+
+
 @dataclass(frozen=True, repr=False)
 class Recommendations(AnswerTable):
     """The answer to one history."""
@@ -78,6 +105,8 @@ class Recommendations(AnswerTable):
     """Predicted probability that the next item is one of the history; None where nothing can be predicted."""
     estimated: bool = False
     """Whether probabilities are estimates, since a search index does not score every item."""
+    rules: tuple[RuleEffect, ...] = ()
+    """What each rule removed or moved; of filters only with `explain_rules`."""
 
     def __iter__(self) -> Any:
         return iter(self.items)
@@ -92,7 +121,8 @@ class Recommendations(AnswerTable):
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a program."""
-        document: dict[str, Any] = plain({**vars(self), "items": [vars(item) for item in self.items]})
+        lists = {"items": [vars(item) for item in self.items], "rules": [vars(rule) for rule in self.rules]}
+        document: dict[str, Any] = plain({**vars(self), **lists})
         return document
 
 
@@ -111,10 +141,12 @@ class Advisor:
         self.catalogue = catalogue
         self.time_unit = time_unit
         """The unit of the log's times, where they count from 1970."""
+        self.columns = Columns(catalogue)
+        self.ids = Ids(catalogue)
         counts = -np.arange(catalogue.size) if popularity is None else popularity
-        self.by_popularity = np.argsort(-counts, kind="stable")
+        self.popular = Popular(np.argsort(-counts, kind="stable"))
         """The items by their interactions; without counts, they are numbered so."""
-        self.retired = np.setdiff1d(self._items(retired, {}), PAD)
+        self.retired = self.ids.known(tuple(retired), {})
         """Items that are never recommended."""
 
     def recommend(
@@ -128,10 +160,10 @@ class Advisor:
         if len(policies) != len(histories):
             raise QueryError(f"there are {len(policies)} policies for {len(histories)} histories; give one each")
         unknown: list[dict[Id, None]] = [{} for _ in histories]
-        items = [self._items(history, unknown[i]) for i, history in enumerate(histories)]
+        items = [self.ids.items(history, unknown[i]) for i, history in enumerate(histories)]
         moments = times_of(times, [len(history) for history in items], self.time_unit)
         queried = now_of(now, len(items), self.time_unit)
-        lists = self._lists(policies, unknown)
+        rules = self._rules(policies, unknown)
         alike: dict[Any, list[int]] = {}
         for place, given in enumerate(policies):
             alike.setdefault((given.shape, moments[place] is None, queried[place] is None), []).append(place)
@@ -139,38 +171,20 @@ class Advisor:
         for places in alike.values():
             for start in range(0, len(places), BATCH):
                 part = places[start : start + BATCH]
-                rules = Rules.of(policies[part[0]], [lists[place] for place in part])
                 asked = _histories([(items[place], moments[place], queried[place]) for place in part])
-                pasts = pasts_of(asked, self._per_second)
-                for place, past, found in zip(part, pasts, self._choose(asked, pasts, rules), strict=True):
-                    each = zip(found.chosen, found.reasons, strict=True)
-                    named = tuple(self._recommendation(item, past, why) for item, why in each)
-                    estimated = found.repeat is not None and self.ranker.estimated
-                    answers[place] = Recommendations(named, tuple(unknown[place]), found.repeat, estimated)
+                answered = self._answered(asked, [rules[place] for place in part])
+                for place, made in zip(part, answered, strict=True):
+                    answers[place] = replace(made, unknown=tuple(unknown[place]))
         return [answers[place] for place in range(len(histories))]
 
-    def _items(self, ids: Sequence[Id], unknown: dict[Id, None]) -> np.ndarray:
-        """Items of raw ids in their order; ids that the model does not know are PAD, and put into `unknown`."""
-        items = []
-        for raw in listed(ids, "ids"):
-            id = check_id(raw)
-            item = self.catalogue.index(id)
-            if item is None or item >= self.catalogue.size:
-                unknown[id] = None
-                item = PAD
-            items.append(item)
-        return np.array(items, dtype=np.int64)
-
-    def _lists(self, policies: list[Policy], unknown: list[dict[Id, None]]) -> list[Lists]:
-        """Each policy's lists as items; the first of their unknown ids are named in the answer."""
-        found: dict[int, tuple[Lists, dict[Id, None]]] = {}
+    def _rules(self, policies: list[Policy], unknown: list[dict[Id, None]]) -> list[ItemRules]:
+        """Each policy in items; the first of the unknown ids in its lists are named in the answer."""
+        found: dict[int, tuple[ItemRules, dict[Id, None]]] = {}
         for policy, names in zip(policies, unknown, strict=True):
             if id(policy) not in found:
                 missing: dict[Id, None] = {}
-                excluded = np.union1d(np.setdiff1d(self._items(policy.exclude, missing), PAD), self.retired)
-                only = policy.candidates
-                candidates = None if only is None else np.setdiff1d(self._items(only, missing), PAD)
-                found[id(policy)] = (excluded, candidates), dict.fromkeys(islice(missing, LIST_UNKNOWN))
+                rules = ItemRules.of(policy, self.ids, missing, self.columns)
+                found[id(policy)] = rules, dict.fromkeys(islice(missing, LIST_UNKNOWN))
             names.update(found[id(policy)][1])
         return [found[id(policy)][0] for policy in policies]
 
@@ -179,28 +193,38 @@ class Advisor:
         """How many units of time a second has, where that is known."""
         return None if self.time_unit is None else UNITS[self.time_unit]
 
-    def _choose(self, histories: Histories, pasts: list[Past], rules: Rules) -> list["_Found"]:
-        """What each history is answered with; popular items where none of it is known."""
+    def _answered(self, histories: Histories, rules: list[ItemRules]) -> list[Recommendations]:
+        """The answer to each history, without its unknown ids."""
+        pasts = pasts_of(histories, self._per_second)
         known = histories.known(self.catalogue.size)
-        asked = np.flatnonzero(known.lengths)
-        found: dict[int, _Found] = {}
-        if len(asked):
-            owned = [np.unique(known[i]) for i in asked.tolist()]
-            questions = rules.take(asked).questions(owned, self.catalogue.size)
-            taken = known.take(asked)
-            answers = [self.ranker.ask(taken, question) for question in questions]
-            mass = answers[0].mass.clamp(0, 1).tolist()
-            chosen = [rules.merge([_best(answer, row) for answer in answers]) for row in range(len(asked))]
-            why = self._reasons(taken, [pasts[i] for i in asked], chosen)
-            for row, i in enumerate(asked.tolist()):
-                found[i] = _Found(chosen[row], _number(mass[row]), why[row])
-        for i in np.flatnonzero(known.lengths == 0).tolist():
-            popular = rules.popular(i, self.by_popularity)
-            found[i] = _Found(popular, None, [NO_REASON] * len(popular))
-        return [found[i] for i in range(len(known))]
+        cooled = [cooled_items(each.policy, histories, row, self._per_second) for row, each in enumerate(rules)]
+        owned = [np.unique(known[row]) for row in range(len(known))]
+        lists = Lists(known, rules, cooled, owned, self.retired)
+        found: dict[int, Recommendations] = {}
+        for some, ranker in ((known.lengths > 0, self.ranker), (known.lengths == 0, self.popular)):
+            rows = np.flatnonzero(some)
+            if not len(rows):
+                continue
+            part = lists.take(rows)
+            picked = choose(ranker, part, self._vectors(part))
+            why = self._reasons(part.histories, [pasts[row] for row in rows], picked)
+            for row, each, said in zip(rows.tolist(), picked, why, strict=True):
+                found[row] = self._recommendations(each, pasts[row], said)
+        return [found[row] for row in range(len(known))]
 
-    def _reasons(self, known: Histories, pasts: list[Past], chosen: list[list[Chosen]]) -> list[list[Reason]]:
-        """Why each item was chosen."""
+    def _vectors(self, lists: Lists) -> Vectors | None:
+        """The item vectors, where a policy needs them."""
+        if not any(each.policy.diversity for each in lists.rules):
+            return None
+        if self.ranker.vectors(np.zeros(0, np.int64)) is None:
+            raise QueryError("diversity needs item vectors, and a baseline has none; leave it out")
+        return cast(Vectors, self.ranker.vectors)
+
+    def _reasons(self, known: Histories, pasts: list[Past], picked: list[Picked]) -> list[list[Reason]]:
+        """Why each item was chosen; popular items have no reason."""
+        chosen = [each.chosen for each in picked]
+        if not known.items.size:
+            return [[NO_REASON] * len(row) for row in chosen]
         listed = [[each.item for each in row] for row in chosen]
         shape = len(chosen), max(map(len, chosen))
         items, logits = np.full(shape, self.catalogue.size), np.zeros(shape)
@@ -210,6 +234,16 @@ class Advisor:
         if why is None:
             return [[NO_REASON] * len(row) for row in chosen]
         return reasons(why, listed, pasts, self.catalogue.name)
+
+    def _recommendations(self, picked: Picked, past: Past, said: list[Reason]) -> Recommendations:
+        each = zip(picked.chosen, said, strict=True)
+        named = tuple(self._recommendation(item, past, why) for item, why in each)
+        estimated = picked.repeat is not None and self.ranker.estimated
+        return Recommendations(named, (), picked.repeat, estimated, tuple(map(self._effect, picked.effects)))
+
+    def _effect(self, effect: ItemEffect) -> RuleEffect:
+        removed, moved = (tuple(self.catalogue.ids[item] for item in items) for items in effect[1:3])
+        return RuleEffect(effect.rule, removed, moved, effect.short, effect.note)
 
     def _recommendation(self, chosen: Chosen, past: Past, why: Reason) -> Recommendation:
         at = past.places.get(chosen.item, [])
@@ -229,36 +263,8 @@ class Advisor:
         )
 
 
-class _Found(NamedTuple):
-    """The answer to one history, in items."""
-
-    chosen: list[Chosen]
-    repeat: float | None
-    reasons: list[Reason]
-
-
 NO_REASON = Reason({}, None, "")
 """Of popular items and of baselines."""
-
-PARTITIONS = {COPY: "copy", RULE: "rule", 0: "explore"}
-
-
-def _best(found: Answer, row: int) -> list[Chosen]:
-    """The best items of one row that a policy left."""
-    chosen = []
-    normaliser = found.normaliser[row].item()
-    columns = (found.items[row].tolist(), found.logits[row].tolist(), found.partitions[row].tolist())
-    for item, logit, partition in zip(*columns, strict=True):
-        if logit == -math.inf:
-            break
-        probability = None if partition == RULE else math.exp(logit - normaliser)
-        chosen.append(Chosen(item, probability, PARTITIONS.get(partition, "rerank"), logit))
-    return chosen
-
-
-def _number(value: float) -> float | None:
-    """None for NaN, the value of a ranker without probabilities."""
-    return None if math.isnan(value) else value
 
 
 def _histories(asked: list[tuple[Ints, Floats | None, float | None]]) -> Histories:

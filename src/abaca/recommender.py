@@ -278,8 +278,7 @@ class Recommender:
 
         `times` holds the time of each interaction and `now` is the moment of the query: numbers in the unit of the
         log's times or, where these count from 1970, ISO dates or datetimes.
-        `repeats` is "auto" (as learned), "exclude" or "only"; `max_repeat_share` caps repeats; `exclude` and
-        `candidates` are lists of ids.
+        All other arguments are rules, the fields of `Policy`: `repeats="exclude"`, `candidates=[…]`, and others.
         """
         one_each = None if times is None else [times], None if now is None else [now]
         return self.recommend_many([history], n, times=one_each[0], now=one_each[1], **policy)[0]

@@ -576,6 +576,56 @@ def test_recommend_under_policies(cli: Cli, shop: Shop, tmp_path: Path) -> None:
     assert "several times" not in cli("recommend", shop.model, "i01", "--candidates", "i05").err
 
 
+def test_recommend_under_rules_that_compose_a_list(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_text("item,kind\n" + "".join(f"i{i:02},{'ab'[i % 2]}\n" for i in range(30)))
+    model = tmp_path / "model"
+    assert cli("train", shop.log, model, "--items", tmp_path / "items.csv", "--epochs", "1", *QUICK).code == 0
+    loaded = abaca.load(model)
+    options = {
+        "max_repeats": ["--max-repeats", "1"],
+        "min_new": ["--min-new", "4"],
+        "cooldown": ["--cooldown", "1 item"],
+        "at_most": ["--at-most", "kind=3", "--at-most", "kind=a=2"],
+        "at_least": ["--at-least", "kind=b=2"],
+        "boost": ["--boost", "i07=2.5", "--boost", "i03=-1"],
+        "boost_category": ["--boost-category", "kind=b=0.5"],
+        "diversity": ["--diversity", "0.4"],
+    }
+    rules: dict[str, Any] = {
+        "max_repeats": 1, "min_new": 4, "cooldown": "1 item", "at_most": ["kind=3", "kind=a=2"],
+        "at_least": {"kind": {"b": 2}}, "boost": {"i07": 2.5, "i03": -1}, "boost_category": {"kind": {"b": 0.5}},
+        "diversity": 0.4,
+    }  # fmt: skip
+    for name, flags in {**options, "all": [flag for each in options.values() for flag in each]}.items():
+        given = rules if name == "all" else {name: rules[name]}
+        answer = cli("recommend", model, "i01", "i02", "-n", "6", *flags, "--json").json
+        expected = loaded.recommend(["i01", "i02"], 6, **given)
+        assert [item["id"] for item in answer["items"]] == expected.ids
+        assert answer["rules"] == expected.to_json()["rules"]
+    shown = cli(
+        "recommend",
+        model,
+        "i01",
+        "i02",
+        "-n",
+        "3",
+        "--exclude",
+        expected.ids[0],
+        "--boost",
+        "i09=99",
+        "--explain-rules",
+    )
+    assert "moved up" in shown.out
+    assert "boost" in shown.out
+    assert "no rule changed the list" in cli("recommend", model, "i01", "--explain-rules").out
+    refused(cli("recommend", model, "i01", "--at-most", "brand=2"), "no column 'brand'; it has kind")
+    refused(cli("recommend", model, "i01", "--cooldown", "7"), "write it as '7 days' or '5 items'")
+    stock = tmp_path / "stock.csv"
+    stock.write_text("sku,left\ni04,3\ni05,1\n")
+    found = cli("recommend", model, "i01", "--candidates", f"@{stock}", "--json").json
+    assert {item["id"] for item in found["items"]} == {"i04", "i05"}
+
+
 def test_train_points_to_the_options_of_prepare(cli: Cli, shop: Shop, tmp_path: Path) -> None:
     for flag in ("--drop-consecutive", "--since=3"):
         said = f"{flag.split('=')[0]} is an option of `abaca prepare`"

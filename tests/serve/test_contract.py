@@ -41,6 +41,7 @@ OPERATIONS = [
     ("POST", "/events"),
     ("GET", "/users"),
     ("GET", "/users/{user}/recommendations"),
+    ("POST", "/users/{user}/recommendations"),
     ("GET", "/users/{user}/history"),
     ("DELETE", "/users/{user}"),
     ("GET", "/health"),
@@ -58,7 +59,7 @@ def test_the_server_does_what_its_openapi_document_says(described: Any, method: 
         cases = described[path][method].as_strategy(generation_mode=mode)
 
         @settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-        @given(case=cases.map(with_one_time_each) if mode is GenerationMode.POSITIVE else cases)
+        @given(case=cases.map(with_known_columns).map(with_one_time_each) if mode is GenerationMode.POSITIVE else cases)
         def check(case: Any) -> None:
             case.call_and_validate()
 
@@ -75,6 +76,17 @@ def with_one_time_each(case: Any) -> Any:
     several = [body["history"]] if "history" in body else body["histories"]
     fitting = [list(itertools.islice(times, len(history))) for history in several]
     body["times"] = fitting[0] if "history" in body else fitting
+    return case
+
+
+def with_known_columns(case: Any) -> Any:
+    """With a column that the item table has, and a cool-down that needs no times: OpenAPI knows neither."""
+    body = case.body
+    if isinstance(body, dict):
+        for name in {"at_most", "at_least", "boost_category"} & set(body):
+            body[name] = dict(zip(["title"], body[name].values(), strict=False))
+        if "cooldown" in body:
+            body["cooldown"] = ["2 items" for _ in body["cooldown"]]
     return case
 
 

@@ -18,7 +18,7 @@ ID_TYPES = {"text": pyarrow.string(), "integer": pyarrow.int64()}
 
 
 def schema_of(catalogue: Catalogue, histories: Queries) -> pyarrow.Schema:
-    """The columns: whose history, the lists of the answer, and the ids that are not known."""
+    """The columns: whose history, the lists of the answer, the ids that are not known, and what rules did."""
     id_type = pyarrow.int64() if catalogue.ids and isinstance(catalogue.ids[0], int) else pyarrow.string()
     return pyarrow.schema(
         {
@@ -29,6 +29,7 @@ def schema_of(catalogue: Catalogue, histories: Queries) -> pyarrow.Schema:
             "repeat_probability": pyarrow.float64(),
             "estimated": pyarrow.bool_(),
             "unknown": pyarrow.list_(pyarrow.string()),
+            "rules": pyarrow.list_(pyarrow.string()),
         }
     )
 
@@ -43,6 +44,7 @@ def table_of(histories: Sequence[Query], answers: Sequence[Recommendations], sch
         [answer.repeat_probability for answer in answers],
         [answer.estimated for answer in answers],
         [[str(id) for id in answer.unknown] for answer in answers],
+        [[str(rule) for rule in answer.rules] for answer in answers],
     ]
     arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pyarrow.Table.from_arrays(arrays, schema=schema)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow
 import pyarrow.compute
@@ -16,7 +17,7 @@ from abaca.data.catalogue import check_id
 from abaca.data.folder import check_apart
 from abaca.data.queries import HistorySource, Queries, Query
 from abaca.errors import ModelError, QueryError
-from abaca.policy import Policy
+from abaca.policy import Boost, Policy
 from abaca.recommender import Recommender
 from abaca.training.checkpoint import Saved
 from abaca.types import Id
@@ -107,15 +108,28 @@ def _answered(recommender: Recommender, histories: Queries, policy: Policy, star
 
 
 def _own(policy: Policy, query: Query) -> Policy:
-    """The policy with the lists of the query itself: what it excludes too, and its candidates among the policy's."""
-    if query.exclude is None and query.candidates is None:
+    """The policy with the rules of the query itself.
+
+    It excludes more, and has its candidates among the policy's; any other rule replaces the policy's.
+    """
+    if query.exclude is None and query.candidates is None and query.rules is None:
         return policy
     both = query.candidates
     if both is not None and policy.candidates is not None:
-        allowed = {str(id) for id in policy.candidates}  # ids may be spelled as text or as integers
+        allowed = {str(id) for id in _listed(policy.candidates)}  # ids may be spelled as text or as integers
         both = [id for id in both if str(id) in allowed]
     only = policy.candidates if both is None else both
-    return replace(policy, exclude=[*policy.exclude, *(query.exclude or ())], candidates=only)
+    excluded = [*_listed(policy.exclude), *(query.exclude or ())]
+    try:
+        return replace(policy, exclude=excluded, candidates=only, **_as_counted(query.rules or {}))
+    except QueryError as error:
+        raise QueryError(f"the rules of {query.key!r}: {error}") from error
+
+
+def _as_counted(rules: dict[str, Any]) -> dict[str, Any]:
+    """Rules with whole numbers where a file has 3.0, as tables with empty cells do."""
+    whole = {name: int(cell) for name, cell in rules.items() if isinstance(cell, float) and cell.is_integer()}
+    return rules | {name: count for name, count in whole.items() if name in ("max_repeats", "min_new")}
 
 
 def _report(
@@ -151,10 +165,16 @@ def _known_lists(saved: Saved, policy: Policy) -> tuple[Policy, tuple[Id, ...]]:
         missing.update(dict.fromkeys(id for id, item in found.items() if item is None))
         return tuple(saved.catalogue.ids[item] for item in found.values() if item is not None)
 
-    candidates = None if policy.candidates is None else known(policy.candidates)
-    return replace(
-        policy, exclude=known(() if policy.exclude is None else policy.exclude), candidates=candidates
-    ), tuple(missing)
+    candidates = None if policy.candidates is None else known(_listed(policy.candidates))
+    boosts = cast(tuple[Boost, ...], policy.boost)
+    heard = set(map(str, known([boost.value for boost in boosts])))
+    kept = [boost for boost in boosts if str(boost.value) in heard]
+    return replace(policy, exclude=known(_listed(policy.exclude)), candidates=candidates, boost=kept), tuple(missing)
+
+
+def _listed(ids: Sequence[Id] | Path | None) -> tuple[Id, ...]:
+    """The ids of a policy's list, which it has read already."""
+    return cast(tuple[Id, ...], ids)
 
 
 def _model_digest(saved: Saved) -> str:

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from abaca.batch import BatchReport, recommend_file
-from abaca.cli import show
+from abaca.cli import rules, show
 from abaca.cli.columns import Item, Json, OnBadRow, Time, User
 from abaca.data.moments import parse_moment
 from abaca.data.queries import HistorySource
@@ -24,18 +24,20 @@ def command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model directory.")],
     history: Annotated[list[str] | None, typer.Argument(metavar="[ID …]", help="The history, oldest first.")] = None,
     n: Annotated[int, typer.Option("-n", help="Number of items.")] = 10,
-    repeats: Annotated[str, typer.Option("--repeats", help="auto (as learned), exclude or only.")] = "auto",
-    max_repeat_share: Annotated[float, typer.Option("--max-repeat-share", help="Largest share of repeats.")] = 1.0,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option("--exclude", help="Never recommend this one id, or the ids of @FILE, one per line; repeatable."),
-    ] = None,
-    candidates: Annotated[
-        list[str] | None, typer.Option("--candidates", help="Only this one id, or the ids of @FILE; repeatable.")
-    ] = None,
-    candidate: Annotated[
-        list[str] | None, typer.Option("--candidate", hidden=True, help="The old name of --candidates.")
-    ] = None,
+    repeats: rules.Repeats = "auto",
+    max_repeat_share: rules.MaxRepeatShare = 1.0,
+    max_repeats: rules.MaxRepeats = None,
+    min_new: rules.MinNew = 0,
+    exclude: rules.Exclude = None,
+    candidates: rules.Candidates = None,
+    candidate: rules.OldCandidates = None,
+    cooldown: rules.CooldownOption = None,
+    at_most: rules.AtMost = None,
+    at_least: rules.AtLeast = None,
+    boost: rules.BoostOption = None,
+    boost_category: rules.BoostCategory = None,
+    diversity: rules.Diversity = 0.0,
+    explain_rules: rules.ExplainRules = False,
     times: Annotated[
         str | None,
         typer.Option("--times", help="Times of the history's ids, as 1,2,3: numbers as in the log, or ISO dates."),
@@ -108,10 +110,19 @@ def command(
         n=n,
         repeats=repeats,
         max_repeat_share=max_repeat_share,
-        exclude=_ids(exclude) or (),
-        candidates=_ids((candidates or []) + (candidate or []) or None),
+        max_repeats=max_repeats,
+        min_new=min_new,
+        exclude=rules.ids(exclude) or (),
+        candidates=rules.ids((candidates or []) + (candidate or []) or None),
+        cooldown=cooldown or (),
+        at_most=at_most or (),
+        at_least=at_least or (),
+        boost=boost or (),
+        boost_category=boost_category or (),
+        diversity=diversity,
+        explain_rules=explain_rules,
     )
-    _warn_of_commas(recommender.saved.catalogue.index, policy)
+    rules.warn_of_commas(recommender.saved.catalogue.index, policy)
     if histories is None or to is None:
         return _one(recommender, history or [], policy, _Moments(times, now), json)
     if on_bad_row not in (None, "error", "skip"):
@@ -150,30 +161,6 @@ def _check(history: list[str] | None, histories: Path | None, to: Path | None, t
         raise QueryError("there is no history; give ids, oldest first, or --histories FILE --to FILE")
 
 
-def _ids(given: list[str] | None) -> list[str] | None:
-    """The ids of an option; @FILE is replaced by the lines of a file."""
-    if given is None:
-        return None
-    found: list[str] = []
-    for entry in given:
-        if not entry.startswith("@"):
-            found.append(entry)
-            continue
-        try:
-            lines = Path(entry[1:]).read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise QueryError(f"{entry[1:]} cannot be read as a list of ids ({error}); write one id per line") from error
-        found += [line.strip() for line in lines if line.strip()]
-    return found
-
-
-def _warn_of_commas(index: Any, policy: Policy) -> None:
-    """Warn of an unknown id that looks like several."""
-    for id in (*policy.exclude, *(policy.candidates or ())):
-        if "," in str(id) and index(id) is None:
-            show.warn(f"'{id}' is one id, which the model does not know; give the option several times, or @FILE")
-
-
 def _one(recommender: Recommender, history: list[str], policy: Policy, moments: _Moments, json: bool) -> None:
     answer = recommender.recommend_many([history], policy=policy, **moments.parsed(recommender.time_unit))[0]
     if json:
@@ -185,7 +172,9 @@ def _one(recommender: Recommender, history: list[str], policy: Policy, moments: 
     if answer.items:
         out.print(show.recommendations(answer, f"after {escape(' '.join(history))}"))
     else:
-        out.print("nothing to recommend: the policy leaves no item (repeats, share of repeats, exclude, candidates)")
+        out.print("nothing to recommend: the policy leaves no item (repeats, exclude, candidates, cool-down, caps)")
+    if policy.explain_rules:
+        out.print(rules.effects(answer) if answer.rules else "no rule changed the list")
     if answer.repeat_probability is not None:
         out.print(f"probability that the next item is one of the history: {answer.repeat_probability:.1%}")
 
@@ -235,9 +224,8 @@ def _tell(report: BatchReport, to: Path) -> None:
     if report.without_known:
         out.print(f"{report.without_known:,} histories hold no known item and are answered with popular ones")
     if report.unknown_in_lists:
-        out.print(
-            f"[yellow]unknown in --exclude or --candidates:[/] {escape(', '.join(map(str, report.unknown_in_lists)))}"
-        )
+        unknown = escape(", ".join(map(str, report.unknown_in_lists)))
+        out.print(f"[yellow]unknown in --exclude, --candidates or --boost:[/] {unknown}")
 
 
 def add_to(app: typer.Typer) -> None:

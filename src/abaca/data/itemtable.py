@@ -41,7 +41,7 @@ def read_items(source: Any, item_column: str, ids: pyarrow.Array) -> ItemTable:
         if len(files) > 1:
             raise LogError(f"{source}: the item table is one file, this is {len(files)}; write them into one")
         where, columns = files[0].name, files[0].columns
-        _load_file(database, files[0])
+        load_file(database, files[0])
     elif is_table(source):
         where, table = "the item table", to_arrow(source)
         columns = tuple(table.column_names)
@@ -49,7 +49,7 @@ def read_items(source: Any, item_column: str, ids: pyarrow.Array) -> ItemTable:
             database.replace("item_table", "SELECT * FROM arrow_part")
     else:
         raise LogError(f"an item table is a file or a table, not a {type(source).__name__}")
-    place = columns.index(_id_column(columns, item_column, where))
+    place = columns.index(id_column(columns, item_column, where))
     repeated = _key_by(database, place, len(columns))
     with database.registered("ids", pyarrow.table({"id": ids})):
         matched = database.value("SELECT count(*) FROM ids JOIN item_table ON id::VARCHAR = key")
@@ -83,7 +83,8 @@ def write_users(file: Path, ids: Iterable[pyarrow.RecordBatch]) -> None:
             writer.write_batch(batch)
 
 
-def _load_file(database: Database, file: LogFile) -> None:
+def load_file(database: Database, file: LogFile) -> None:
+    """Read a file into `item_table(c0, c1, …)`."""
     import duckdb
 
     places = range(len(file.columns))
@@ -100,7 +101,8 @@ def _load_file(database: Database, file: LogFile) -> None:
         raise LogError(f"{file.name} line {file.locate(first)}: not a JSON object; fix the line")
 
 
-def _id_column(columns: tuple[str, ...], item_column: str, where: str) -> str:
+def id_column(columns: tuple[str, ...], item_column: str, where: str) -> str:
+    """The column of ids: of the log's name, called id, or one that is recognised."""
     for column in columns:
         check_once(column, columns, where)
     by_lower = {column.lower(): column for column in reversed(columns)}

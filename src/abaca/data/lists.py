@@ -24,6 +24,12 @@ LISTS = ("list", "large_list", "fixed_size_list")
 OWN_LISTS = ("exclude", "candidates")
 """Columns of lists beside the histories: the rules of each query."""
 
+OWN_RULES = (
+    *("repeats", "max_repeat_share", "max_repeats", "min_new", "cooldown", "at_most", "at_least"),
+    *("boost", "boost_category", "diversity"),
+)
+"""Columns of any type beside the histories: other rules of each query."""
+
 TIMES, NOW = "times", "now"
 """The column with the times of each history, and that with the moment of each query unless another is named."""
 
@@ -107,7 +113,7 @@ class ListQueries:
         """The columns to read; one that has another role is not read for its name."""
         history, user, now = self.columns
         named = [history, now] if user is None else [history, now, user]
-        return [*named, *(name for name in (*OWN_LISTS, TIMES) if name not in named)]
+        return [*named, *(name for name in (*OWN_LISTS, TIMES, *OWN_RULES) if name not in named)]
 
     def _fields(self, file: LogFile, names: list[str]) -> Iterator[str]:
         """The columns in SQL; times with a zone become those of UTC, which Python can read."""
@@ -129,7 +135,8 @@ class ListQueries:
                 raise LogError(f"{at}: it has {len(ids)} items and {len(times)} times; fix the {at.file.unit}")
         queried = self.now if moment is None else at.moments([moment], now, self.unit)[0]
         exclude, candidates = (at.ids(row.get(name)) for name in OWN_LISTS)
-        return Query(key, ids, times, exclude, candidates, queried)
+        rules = {name: row[name] for name in OWN_RULES if name != now and row.get(name) is not None}
+        return Query(key, ids, times, exclude, candidates, queried, rules or None)
 
     def _rows(self, file: LogFile, select: str, end: str = "") -> Iterator[tuple[Any, ...]]:
         import duckdb
@@ -170,7 +177,8 @@ def list_columns(file: LogFile) -> list[str]:
 
 def _with_own(file: LogFile) -> LogFile:
     """The file with all columns that a row may have: lines far from the first may have some that those do not."""
-    later = [name for name in (*OWN_LISTS, TIMES, NOW) if file.format == "json" and name not in file.columns]
+    known = (*OWN_LISTS, TIMES, NOW, *OWN_RULES)
+    later = [name for name in known if file.format == "json" and name not in file.columns]
     return replace(file, columns=(*file.columns, *later))
 
 

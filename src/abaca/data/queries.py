@@ -12,7 +12,7 @@ import pyarrow.compute
 
 from abaca.data.database import text
 from abaca.data.duckdb_engine import event_sql, without_consecutive
-from abaca.data.lists import NOW, OWN_LISTS, TIMES, ListColumns, ListQueries, list_columns
+from abaca.data.lists import NOW, OWN_LISTS, OWN_RULES, TIMES, ListColumns, ListQueries, list_columns
 from abaca.data.log import ORDER, Log, OnBadRow, read_log
 from abaca.data.moments import Moment, now_of, parse_moment
 from abaca.data.prepare import PrepareOptions
@@ -134,7 +134,7 @@ class HistorySource:
 
     def _list_column(self, file: LogFile) -> str | None:
         """The column of lists, None where the file is a log."""
-        found = [name for name in list_columns(file) if name not in (*OWN_LISTS, TIMES)]
+        found = [name for name in list_columns(file) if name not in (*OWN_LISTS, TIMES, *OWN_RULES)]
         plain = [name for name in file.columns if name not in found]
         if not found or self.item is not None or recognise("item", plain, file.name) is not None:
             return None

@@ -1,7 +1,7 @@
 """One query of a file, and the contract of files of them."""
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from abaca.data.reading.values import IdKind
 from abaca.types import Id
@@ -20,6 +20,8 @@ class Query(NamedTuple):
     """The only ids that may be; None for all."""
     now: float | None = None
     """The moment of the query; None where it is not known."""
+    rules: dict[str, Any] | None = None
+    """Other rules of this query by name, as the cells of its row have them; None for none."""
 
 
 class Queries(Protocol):

@@ -11,7 +11,7 @@ from abaca.data.batches import last_windows
 from abaca.evidence.evidence import Evidence, Reading
 from abaca.evidence.explain import NETWORK, Explanation, terms_of
 from abaca.histories import Floats, Histories, Ints, Windows
-from abaca.nn.answers import Answer, Question, answer
+from abaca.nn.answers import Answer, Question, answer, answer_each
 from abaca.nn.logits import Scores
 from abaca.nn.model import Model
 
@@ -47,8 +47,16 @@ class Ranker(Protocol):
 class ExplainedRanker(Ranker, Protocol):
     """A ranker that can say why."""
 
+    def ask_each(self, histories: Histories, questions: list[Question]) -> list[Answer]:
+        """Answer several questions about the same histories, which are read once."""
+        ...
+
     def explain(self, histories: Histories, items: Ints, logits: Floats) -> Explanation | None:
         """The terms of items (B, n) that `ask` found, and their logits; None where there are none."""
+        ...
+
+    def vectors(self, items: Ints) -> Floats | None:
+        """The vectors of items (P, D), of unit length; None for a ranker without vectors."""
         ...
 
 
@@ -82,23 +90,32 @@ class ModelRanker:
     def estimated(self) -> bool:
         return bool(getattr(self.search, "estimated", False))
 
-    @torch.no_grad()
     def ask(self, histories: Histories, question: Question) -> Answer:
         """Answer a question, a row per history."""
-        whole = no_answer(len(histories), question.n, self.catalogue)
+        return self.ask_each(histories, [question])[0]
+
+    @torch.no_grad()
+    def ask_each(self, histories: Histories, questions: list[Question]) -> list[Answer]:
+        """Answer several questions about the same histories; the network reads them once."""
+        answers = [no_answer(len(histories), question.n, self.catalogue) for question in questions]
         for numbers, windows, scores in self._network(histories):
             rows = torch.from_numpy(numbers)
-            part = question.take(rows)
             if self.evidence is not None:
                 scores = self.evidence.adjusted(scores, self._read(self.evidence, histories, numbers))
-            found = Answer(*(column.cpu() for column in self.search(scores, part.to(self.model.device))))
-            for column, made in zip(whole, found, strict=True):
-                best = slice(min(column.shape[-1], made.shape[-1]))  # an index may find fewer or more than n
-                column[(rows, best) if column.dim() > 1 else rows] = made[:, best] if made.dim() > 1 else made
-            if self.model.output.excludes_history:  # an excluded target is missed, however small the catalogue
-                excluded = (torch.from_numpy(windows.items) == part.targets[:, None]).any(dim=1)
-                whole.rank[rows[excluded]] = self.catalogue + 1
-        return whole
+            parts = [question.take(rows) for question in questions]
+            for whole, part, found in zip(answers, parts, self._search(scores, parts), strict=True):
+                _put(whole, rows, found)
+                if self.model.output.excludes_history:  # an excluded target is missed, however small the catalogue
+                    excluded = (torch.from_numpy(windows.items) == part.targets[:, None]).any(dim=1)
+                    whole.rank[rows[excluded]] = self.catalogue + 1
+        return answers
+
+    def _search(self, scores: Scores, questions: list[Question]) -> list[Answer]:
+        """The answers about some rows; all of them in one pass where every item is scored."""
+        there = [question.to(self.model.device) for question in questions]
+        if self.search is answer and len(there) > 1:
+            return answer_each(scores, there)
+        return [self.search(scores, question) for question in there]
 
     def explain(self, histories: Histories, items: Ints, logits: Floats) -> Explanation:
         """The terms of items (B, n) that `ask` found, and their logits; slots without an item hold V."""
@@ -111,6 +128,12 @@ class ModelRanker:
             reading = self.evidence.read(histories)
         terms = terms_of(items, logits, numbers, reading)
         return Explanation(terms, histories, self.model.table.detach(), self.evidence)
+
+    def vectors(self, items: Ints) -> Floats:
+        """The rows of the item table, of unit length."""
+        rows = self.model.table.detach()[torch.from_numpy(items).to(self.model.device)].cpu().numpy()
+        lengths = np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
+        return np.asarray(rows / np.maximum(lengths, 1e-12), dtype=np.float64)
 
     def _read(self, evidence: Evidence, histories: Histories, numbers: Ints) -> Reading:
         """The evidence of some of the histories; the latest is kept, since it is often asked for again."""
@@ -128,6 +151,14 @@ class ModelRanker:
         device = self.model.device
         for numbers, windows in last_windows(histories, self.window, BATCH):
             yield numbers, windows, self.model.scores(windows.map(lambda array: torch.from_numpy(array).to(device)))
+
+
+def _put(whole: Answer, rows: Tensor, found: Answer) -> None:
+    """Write the answer of some rows into that of all."""
+    for column, part in zip(whole, found, strict=True):
+        made = part.cpu()
+        best = slice(min(column.shape[-1], made.shape[-1]))  # an index may find fewer or more than n
+        column[(rows, best) if column.dim() > 1 else rows] = made[:, best] if made.dim() > 1 else made
 
 
 def no_answer(rows: int, n: int, catalogue: int) -> Answer:

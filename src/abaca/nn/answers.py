@@ -60,6 +60,15 @@ def answer(scores: Scores, question: Question) -> Answer:
     return Answer(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
+@torch.no_grad()
+def answer_each(scores: Scores, questions: list[Question]) -> list[Answer]:
+    """The answers to several questions about the same rows, in one pass over the tiles."""
+    if isinstance(scores, Logits) and fits(scores):
+        return [Answer(*found) for found in fast.native_each(scores, questions)]
+    parts = [[answer_tile(tile, question) for question in questions] for tile in scores.tiles()]
+    return [Answer(*(torch.cat(column) for column in zip(*each, strict=True))) for each in zip(*parts, strict=True)]
+
+
 def answer_tile(tile: Tile, question: Question) -> Answer:
     """The answer for the rows of one tile, in plain torch."""
     logits, rows = tile.logits, tile.rows

@@ -15,12 +15,12 @@ from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 
 from abaca import __version__
-from abaca.data.catalogue import Catalogue
 from abaca.errors import QueryError
 from abaca.serve import requests, schemas
 from abaca.serve.batching import Batcher
 from abaca.serve.events import Event, Past, Store
 from abaca.serve.guards import BodyLimit, Deadline, RequestLog, TokenAuth
+from abaca.serve.item_search import item_json, known_item
 from abaca.serve.learning import Learner
 from abaca.serve.metrics import CONTENT_TYPE, Metrics
 from abaca.serve.problems import NO_STORE, add_errors
@@ -97,9 +97,9 @@ class Api:
     def items(self, find: Annotated[requests.FindItems, Query()]) -> Response:
         """Find items by id or by words of their title."""
         search = self._model(find.model).search
-        looked_up = (_known(search.catalogue, id) for id in find.id)
+        looked_up = (known_item(search.catalogue, id) for id in find.id)
         found = [item for item in looked_up if item is not None] if find.id else search.find(find.q, find.n)
-        return JSONResponse({"items": [_item(search.catalogue, item) for item in found]})
+        return JSONResponse({"items": [item_json(search.catalogue, item) for item in found]})
 
     async def models(self) -> Response:
         """The models that are served: encoder, output layer, sizes, training."""
@@ -160,6 +160,13 @@ class Api:
 
     async def user_recommendations(self, user: UserInPath, ask: Annotated[requests.UserAsk, Query()]) -> Response:
         """Recommend items after the stored history of a user."""
+        return await self._recommend_to(user, ask)
+
+    async def user_recommendations_under(self, user: UserInPath, ask: requests.UserRules) -> Response:
+        """Recommend items after the stored history of a user, under rules with lists or categories."""
+        return await self._recommend_to(user, ask)
+
+    async def _recommend_to(self, user: str, ask: requests.UserAsk | requests.UserRules) -> Response:
         model = self._model(ask.model)
         history = await self._history(user)
         times, now = stored_moments(history, ask.now, model.recommender.time_unit)
@@ -170,9 +177,9 @@ class Api:
     async def user_history(self, user: UserInPath) -> Response:
         """The stored history of a user, in the order of time; an unknown item keeps the text of its id."""
         catalogue = self.service.model().search.catalogue
-        history = ((id, _known(catalogue, id), moment) for id, moment in await self._history(user))
+        history = ((id, known_item(catalogue, id), moment) for id, moment in await self._history(user))
         items = [
-            {**({"id": id, "title": id} if item is None else _item(catalogue, item)), "time": moment}
+            {**({"id": id, "title": id} if item is None else item_json(catalogue, item)), "time": moment}
             for id, item, moment in history
         ]
         return JSONResponse({"user": user, "items": items})
@@ -263,6 +270,7 @@ def _add_routes(app: FastAPI, api: Api) -> None:
         ("POST", "/events", api.events, schemas.Stored, body),
         ("GET", "/users", api.users, schemas.Users, plain),
         ("GET", "/users/{user:path}/recommendations", api.user_recommendations, schemas.UserAnswer, plain),
+        ("POST", "/users/{user:path}/recommendations", api.user_recommendations_under, schemas.UserAnswer, body),
         ("GET", "/users/{user:path}/history", api.user_history, schemas.UserHistory, plain),
         ("DELETE", "/users/{user:path}", api.forget_user, schemas.Deleted, plain),
         ("GET", "/health", api.health, schemas.Status, _refusals(503)),
@@ -279,16 +287,6 @@ def _add_routes(app: FastAPI, api: Api) -> None:
 def _refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {code: {"model": schemas.Problem, "content": content} for code in codes}
-
-
-def _known(catalogue: Catalogue, id: str) -> int | None:
-    """The item of an id that the model knows."""
-    item = catalogue.index(id)
-    return item if item is not None and item < catalogue.size else None
-
-
-def _item(catalogue: Catalogue, item: int) -> dict[str, Any]:
-    return {"id": catalogue.ids[item], "title": catalogue.name(item)}
 
 
 def _event(event: requests.Event, now: float) -> Event:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from itertools import accumulate
+from typing import Any
 
 from abaca.data.catalogue import Catalogue
 
@@ -56,3 +57,14 @@ class ItemSearch:
         if name.startswith(f" {whole}"):
             return 0 if name.startswith(f" {whole} ") else 1
         return 2 if all(f" {word}" in name for word in words) else 3
+
+
+def known_item(catalogue: Catalogue, id: str) -> int | None:
+    """The item of an id that the model knows."""
+    item = catalogue.index(id)
+    return item if item is not None and item < catalogue.size else None
+
+
+def item_json(catalogue: Catalogue, item: int) -> dict[str, Any]:
+    """An item as an answer has it."""
+    return {"id": catalogue.ids[item], "title": catalogue.name(item)}

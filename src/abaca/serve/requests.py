@@ -1,75 +1,58 @@
 """Requests, as the OpenAPI document describes them; `schemas` has the answers."""
 
-from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from abaca.data.moments import Moment
-from abaca.policy import Policy
-from abaca.serve.times import LARGEST_SECONDS, NowField, SecondsField, TimesField, check_times, without_default
+from abaca.serve import rules
+from abaca.serve.rules import LONGEST_ID as LONGEST_ID
+from abaca.serve.rules import MOST_IDS as MOST_IDS
+from abaca.serve.rules import MOST_N as MOST_N
+from abaca.serve.rules import Ids
+from abaca.serve.times import (
+    LARGEST_SECONDS,
+    BodySecondsField,
+    NowField,
+    SecondsField,
+    TimesField,
+    check_times,
+    without_default,
+)
 from abaca.types import Id
 
-MOST_N = 1000
 MOST_HISTORIES = 1000
 MOST_ITEMS = 50_000
 """Limit of the items in all answers to one request."""
-MOST_IDS = 10_000
 MOST_EVENTS = 1000
 MOST_FOUND = 100
-LONGEST_ID = 512
 
-
-def _whole(value: Any) -> Any:
-    """JSON has one kind of number: 3.0 is 3."""
-    return int(value) if type(value) is float and value.is_integer() else value
-
-
-def _all_whole(values: Any) -> Any:
-    return [_whole(value) for value in values] if isinstance(values, list) else values
-
-
-_Text = Annotated[str, Field(strict=True, max_length=LONGEST_ID, pattern=r"^[^\x00]*$")]
-_Id = Annotated[int, Field(strict=True)] | _Text
-ItemId = Annotated[_Id, BeforeValidator(_whole)]
+ItemId = Annotated[rules.Id, BeforeValidator(rules.whole)]
 _InAddress = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_ID, pattern=r"^[^\x00\n]*$")]
-UserId = Annotated[Annotated[int, Field(strict=True)] | _InAddress, BeforeValidator(_whole)]
-Ids = Annotated[list[_Id], Field(max_length=MOST_IDS, fail_fast=True), BeforeValidator(_all_whole)]
+UserId = Annotated[Annotated[int, Field(strict=True)] | _InAddress, BeforeValidator(rules.whole)]
 
-N = Annotated[int, Field(ge=1, le=MOST_N, description="Number of items."), BeforeValidator(_whole)]
 Found = Annotated[int, Field(ge=1, le=MOST_FOUND, description="Number of results.")]
 Words = Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]
-RepeatsField = Annotated[
-    Literal["auto", "exclude", "only"],
-    Field(description="auto: as learned; exclude: no item of the history; only: nothing else."),
-]
-Share = Annotated[
-    float, Field(ge=0, le=1, allow_inf_nan=False, description="Largest share of items of the history among the n.")
-]
 ModelName = Annotated[str, Field(max_length=LONGEST_ID, description="Name of the model; the first by default.")]
 
 
-class Options(BaseModel, extra="forbid"):
-    """What every request for recommendations may hold."""
-
-    n: N = 10
-    repeats: RepeatsField = "auto"
-    max_repeat_share: Share = 1.0
-    model: ModelName = ""
-
-    @property
-    def policy(self) -> Policy:
-        """What may be recommended."""
-        return Policy(n=self.n, repeats=self.repeats, max_repeat_share=self.max_repeat_share)
-
-
-class UserAsk(Options):
+class UserAsk(rules.RuleFields):
     """Options of recommendations for a user whose history is stored, given in the address."""
 
+    model: ModelName = ""
     now: SecondsField = None
 
 
-class Ask(Options):
+class UserRules(rules.ListedRules):
+    """Options of recommendations for a user whose history is stored, given in the body."""
+
+    model_config = ConfigDict(strict=True)
+
+    model: ModelName = ""
+    now: BodySecondsField = None
+
+
+class Ask(rules.ListedRules, BaseModel):
     """One history or several, and what may be recommended. Values are not converted."""
 
     model_config = ConfigDict(
@@ -83,13 +66,10 @@ class Ask(Options):
         },
     )
 
+    model: ModelName = ""
     history: Annotated[Ids, Field(description="Ids of the log, oldest first.")] = []
     histories: Annotated[
         list[Ids], Field(max_length=MOST_HISTORIES, fail_fast=True, description="Several histories instead.")
-    ] = []
-    exclude: Annotated[Ids, Field(description="Ids that may not be recommended.")] = []
-    candidates: Annotated[
-        Ids, Field(description="The only ids that may be recommended; the whole catalogue by default.")
     ] = []
     times: TimesField = []
     now: NowField = 0.0
@@ -122,19 +102,13 @@ class Ask(Options):
         """The moment of the query, where one is given."""
         return self.now if "now" in self.model_fields_set else None
 
-    @property
-    def policy(self) -> Policy:
-        """What may be recommended, as a value that can be hashed."""
-        candidates = tuple(self.candidates) if "candidates" in self.model_fields_set else None
-        return replace(super().policy, exclude=tuple(self.exclude), candidates=candidates)
-
 
 class FindItems(BaseModel, extra="forbid"):
     """Search for items by id or title."""
 
     q: Annotated[Words, Field(description="An id, or words of a title; empty: the most popular items.")] = ""
     id: Annotated[
-        list[_Text], Field(max_length=MOST_FOUND, description="Ids to look up instead; unknown ones are left out.")
+        list[rules.Text], Field(max_length=MOST_FOUND, description="Ids to look up instead; unknown ones are left out.")
     ] = []
     n: Found = 20
     model: ModelName = ""
@@ -144,7 +118,7 @@ class FindUsers(BaseModel, extra="forbid"):
     """Search for users whose events are stored."""
 
     q: Annotated[Words, Field(description="Part of the user's id, in upper or lower case; empty: all users.")] = ""
-    after: Annotated[_Text, Field(description="The `next` of the page before; empty: the first page.")] = ""
+    after: Annotated[rules.Text, Field(description="The `next` of the page before; empty: the first page.")] = ""
     n: Found = 20
 
 

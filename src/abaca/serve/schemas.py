@@ -40,6 +40,16 @@ class Recommended(Item):
     ]
 
 
+class RuleEffect(BaseModel):
+    """What one rule did to a list."""
+
+    rule: Annotated[str, Field(description="Its name, for a category with the column and the value.")]
+    removed: Annotated[list[Id], Field(description="Ids that are not in the list because of it; the first few.")]
+    moved: Annotated[list[Id], Field(description="Ids that are in the list, or higher in it, because of it.")]
+    short: Annotated[int, Field(description="How many items are missing of what it wants at least.")]
+    note: str
+
+
 class Answer(BaseModel):
     """The recommendations for one history."""
 
@@ -50,6 +60,10 @@ class Answer(BaseModel):
     ]
     estimated: Annotated[
         bool, Field(description="Whether probabilities are estimates: an approximate index skips items.")
+    ]
+    rules: Annotated[
+        list[RuleEffect],
+        Field(description="What each rule removed or moved; of filters only with `explain_rules`."),
     ]
 
 

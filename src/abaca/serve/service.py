@@ -149,7 +149,7 @@ def _recommend(jobs: list[_Job]) -> Sequence[Recommendations | Exception]:
     try:
         times, now = [job.times for job in jobs], [job.now for job in jobs]
         ask = query.model.recommender.recommend_many
-        return ask([job.history for job in jobs], times=times, now=now, **vars(query.policy))
+        return ask([job.history for job in jobs], times=times, now=now, policy=query.policy)
     except Exception as error:
         return [error] if len(jobs) == 1 else [result for job in jobs for result in _recommend([job])]
 

@@ -47,6 +47,11 @@ def _seconds(text: Any) -> float:
         value = float(text)
     except ValueError:
         value = text
+    return _seconds_of(value)
+
+
+def _seconds_of(value: Any) -> float:
+    """A moment in a body, where numbers are no text."""
     return float(moments_of([_moment(value, LARGEST_SECONDS)], "now", "seconds")[0])
 
 
@@ -96,14 +101,13 @@ NowField = Annotated[
         json_schema_extra=without_default,
     ),
 ]
-SecondsField = Annotated[
-    float | None,
-    PlainValidator(_seconds),
-    WithJsonSchema(_schema(LARGEST_SECONDS)),
-    Field(
-        description="The moment of the query: seconds since 1970, as of events, or ISO 8601 text; "
-        "the clock of the server by default."
-    ),
+_SECONDS = Field(
+    description="The moment of the query: seconds since 1970, as of events, or ISO 8601 text; "
+    "the clock of the server by default."
+)
+SecondsField = Annotated[float | None, PlainValidator(_seconds), WithJsonSchema(_schema(LARGEST_SECONDS)), _SECONDS]
+BodySecondsField = Annotated[
+    float | None, PlainValidator(_seconds_of), WithJsonSchema(_schema(LARGEST_SECONDS)), _SECONDS
 ]
 
 

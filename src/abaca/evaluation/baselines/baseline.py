@@ -92,8 +92,16 @@ class Baseline(ABC):
             whole.items[rows], whole.logits[rows] = torch.from_numpy(best), torch.from_numpy(scores).float()
         return whole._replace(partitions=torch.full_like(whole.partitions, RULE))
 
+    def ask_each(self, histories: Histories, questions: list[Question]) -> list[Answer]:
+        """Answer several questions about the same histories."""
+        return [self.ask(histories, question) for question in questions]
+
     def explain(self, histories: Histories, items: Ints, logits: Floats) -> None:
         """Nothing: what a baseline scores are no logits."""
+        return
+
+    def vectors(self, items: Ints) -> None:
+        """None: a baseline has no item vectors."""
         return
 
     def _places(self, shortlist: Shortlist, question: Question, histories: Histories) -> tuple[Ints, Ints]:

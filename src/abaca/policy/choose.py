@@ -1,0 +1,264 @@
+"""Lists under policies: the questions to a ranker, how many candidates they ask for, and what becomes of them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from abaca.evaluation.ranker import ExplainedRanker, no_answer, padded
+from abaca.histories import Floats, Histories, Ints
+from abaca.nn.answers import COPY, RULE, Answer, Question
+from abaca.policy.rerank import POOL, Pool, rerank
+from abaca.policy.rules import ItemRules, within
+
+FIRST, MORE = 500, 16
+"""Candidates beyond the pool of diversity that a reranked list asks for, and the factor by which more are fetched."""
+NAMED = 20
+"""Items that the effect of a rule names at most."""
+
+POPULAR = -3
+"""Partition of a popular item after a history that holds no known item."""
+PARTITIONS = {COPY: "copy", RULE: "rule", POPULAR: "popular", 0: "explore"}
+
+Vectors = Callable[[Ints], Floats]
+"""The vectors of unit length (P, D) of some items."""
+
+
+class Chosen(NamedTuple):
+    """An item that was chosen for a list."""
+
+    item: int
+    probability: float | None
+    partition: str
+    logit: float
+
+
+class ItemEffect(NamedTuple):
+    """What one rule did to a list, in items."""
+
+    rule: str
+    removed: list[int]
+    moved: list[int]
+    short: int = 0
+    note: str = ""
+
+
+class Picked(NamedTuple):
+    """The list of one history."""
+
+    chosen: list[Chosen]
+    repeat: float | None
+    """The probability of a repeat, where there is one."""
+    effects: list[ItemEffect]
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """Histories to answer together, and the rules of each."""
+
+    histories: Histories
+    """Known items only."""
+    rules: list[ItemRules]
+    """Of policies of one shape."""
+    cooled: list[Ints]
+    """The items that a cool-down bars."""
+    owned: list[Ints]
+    """The items of each history, ascending."""
+    retired: Ints
+    """Items that are recommended to nobody."""
+
+    def take(self, rows: Ints) -> "Lists":
+        """Some of the histories."""
+        if len(rows) == len(self.rules):
+            return self
+        rules = [self.rules[row] for row in rows]
+        cooled, owned = ([part[row] for row in rows] for part in (self.cooled, self.owned))
+        return Lists(self.histories.take(rows), rules, cooled, owned, self.retired)
+
+    @property
+    def fetched(self) -> int:
+        """The number of candidates to ask for at first."""
+        policy = self.rules[0].policy
+        return policy.n if not policy.reranks else POOL * policy.n + FIRST
+
+    def questions(self, n: int, catalogue: int) -> list[Question]:
+        """The best n items that no filter removes; then the best n raised items among them, and those of floors."""
+        banned = padded([self._banned(row) for row in range(len(self.rules))], catalogue)
+        only = [self._only(row) for row in range(len(self.rules))]
+        kept = [items for items in only if items is not None]
+        none = torch.full((len(only),), -1)
+        best = Question(none, n, padded(self.owned, catalogue), banned, padded(kept, catalogue) if kept else None)
+        found = [best]
+        for place in range(len(self.rules[0].special)):
+            special = [self._special(row, place) for row in range(len(only))]
+            found.append(best._replace(mass_of=best.mass_of[:, :0], only=padded(special, catalogue)))
+        return found
+
+    def _banned(self, row: int) -> Ints:
+        """The items that filters remove; some may be there twice."""
+        removed = [items for _, items, keeps in self._filters(row) if not keeps and len(items)]
+        return np.concatenate([self.retired, *removed]) if removed else self.retired
+
+    def _only(self, row: int) -> Ints | None:
+        """The only items that filters keep."""
+        kept = [items for _, items, keeps in self._filters(row) if keeps]
+        return kept[0][within(kept[0], kept[1])] if len(kept) > 1 else kept[0] if kept else None
+
+    def _special(self, row: int, place: int) -> Ints:
+        """The items of a kind that is asked for however low they score."""
+        items = self.rules[row].special[place]
+        return items[within(items, self.owned[row])] if self.rules[row].policy.repeats == "only" else items
+
+    def _filters(self, row: int) -> list[tuple[str, Ints, bool]]:
+        return self.rules[row].filters(self.owned[row], self.cooled[row])
+
+
+class Popular:
+    """Ranks items by popularity, after histories that hold no known item.
+
+    The logarithm of the place stands in for the logit, so that boosts have a scale.
+    """
+
+    name, estimated = "popular", False
+
+    def __init__(self, order: Ints) -> None:
+        self.order, self.catalogue = order, len(order)
+        """The items, most popular first."""
+        self.place = np.argsort(order)
+
+    def ask(self, histories: Histories, question: Question) -> Answer:
+        """The first items that the question allows."""
+        found = no_answer(len(histories), question.n, self.catalogue)
+        n, banned = found.items.shape[1], question.banned.numpy()
+        enough = min(n + banned.shape[1], self.catalogue)
+        for row in range(len(histories)):
+            only = None if question.only is None else question.only[row].numpy()
+            first = np.arange(enough) if only is None else np.sort(self.place[only[only < self.catalogue]])
+            items = self.order[first]
+            places = first[~np.isin(items, banned[row])][:n]
+            found.items[row, : len(places)] = torch.from_numpy(self.order[places])
+            found.logits[row, : len(places)] = -torch.from_numpy(places + 1).float().log()
+        return found._replace(partitions=torch.full_like(found.partitions, POPULAR))
+
+    def ask_each(self, histories: Histories, questions: list[Question]) -> list[Answer]:
+        """Answer several questions about the same histories."""
+        return [self.ask(histories, question) for question in questions]
+
+    def explain(self, histories: Histories, items: Ints, logits: Floats) -> None:
+        """Nothing: popular items have no logits."""
+        return
+
+    def vectors(self, items: Ints) -> None:
+        """None: it has no item vectors."""
+        return
+
+
+class _Candidates(NamedTuple):
+    """The candidates of one history, best logit first."""
+
+    items: Ints  # (K,)
+    logits: Floats  # (K,)
+    partitions: Ints  # (K,)
+    normaliser: float
+    below: float
+    """No other item has a higher logit; −∞ where there is no other."""
+    special_below: tuple[float, ...] = ()
+    """The same for the raised items and for those of floors, where there are some."""
+
+
+def choose(ranker: ExplainedRanker, lists: Lists, vectors: Vectors | None) -> list[Picked]:
+    """The list of each history; more candidates are fetched while they could change one."""
+    found: dict[int, Picked] = {}
+    rows, count = np.arange(len(lists.rules)), min(lists.fetched, ranker.catalogue)
+    while len(rows):
+        part = lists.take(rows)
+        answers = _asked(ranker, part.histories, part.questions(count, ranker.catalogue))
+        mass = answers[0].mass.clamp(0, 1).tolist()
+        again = []
+        for at, row in enumerate(rows.tolist()):
+            candidates = _candidates(answers, at, complete=count == ranker.catalogue, surely=not ranker.estimated)
+            picked = _picked(candidates, part.rules[at], part.owned[at], vectors)
+            if picked is None:
+                again.append(row)
+            else:
+                found[row] = picked._replace(repeat=None if math.isnan(mass[at]) else mass[at])
+        rows, count = np.array(again, dtype=np.int64), min(MORE * count, ranker.catalogue)
+    lists_of = [found[row] for row in range(len(lists.rules))]
+    return _with_filters(ranker, lists, lists_of) if lists.rules[0].policy.explain_rules else lists_of
+
+
+def _asked(ranker: ExplainedRanker, histories: Histories, questions: list[Question]) -> list[Answer]:
+    return [ranker.ask(histories, questions[0])] if len(questions) == 1 else ranker.ask_each(histories, questions)
+
+
+def _candidates(answers: list[Answer], row: int, *, complete: bool, surely: bool) -> _Candidates:
+    """What was fetched for a row; `surely` says that a row with fewer items than asked for has all there are."""
+    found, below = [], []
+    for answer in answers:
+        logits = answer.logits[row].numpy().astype(np.float64)
+        count = int((logits != -math.inf).sum())
+        found.append((answer.items[row].numpy()[:count], logits[:count], answer.partitions[row].numpy()[:count]))
+        every = complete or (surely and count < len(logits))
+        below.append(-math.inf if every else logits[count - 1] if count else math.inf)
+    normaliser = answers[0].normaliser[row].item()
+    if len(found) == 1:
+        return _Candidates(*found[0], normaliser, below[0])
+    items, first = np.unique(np.concatenate([part[0] for part in found]), return_index=True)
+    logits, partitions = (np.concatenate([part[at] for part in found])[first] for at in (1, 2))
+    order = np.argsort(-logits, kind="stable")
+    return _Candidates(items[order], logits[order], partitions[order], normaliser, below[0], tuple(below[1:]))
+
+
+def _picked(found: _Candidates, rules: ItemRules, owned: Ints, vectors: Vectors | None) -> Picked | None:
+    """The list of one history; None where items that were not fetched could change it."""
+    effects = [ItemEffect(rule, [], [], short, "no item has this value") for rule, short in rules.unheard]
+    if not rules.policy.reranks:
+        return Picked(_chosen(found, list(range(min(len(found.items), rules.policy.n)))), None, effects)
+    items, boosts = found.items, rules.boosts
+    pool = Pool(
+        found.logits,
+        None if boosts is None else boosts.of(items),
+        rules.groups.of(items, within(items, owned)),
+        None if vectors is None else lambda places: vectors(items[places]),
+    )
+    choice = rerank(pool, rules.groups.limits)
+    raised = -math.inf if boosts is None else found.special_below[0] + boosts.highest
+    floors = max(raised, found.special_below[-1]) if rules.policy.at_least else -math.inf
+    if choice.lowest < max(found.below, raised) or choice.lowest_special < floors:
+        return None
+    for rule, floor, removed, moved, short in choice.effects:
+        out, into = (items[places[:NAMED]].tolist() for places in (removed, moved))
+        effects.append(ItemEffect(rules.rule_name(rule, floor=floor), out, into, short))
+    return Picked(_chosen(found, choice.places), None, effects)
+
+
+def _chosen(found: _Candidates, places: list[int]) -> list[Chosen]:
+    """Some of the candidates."""
+    chosen = []
+    columns = (part[places].tolist() for part in (found.items, found.logits, found.partitions))
+    for item, logit, partition in zip(*columns, strict=True):
+        probability = None if partition in (RULE, POPULAR) else math.exp(logit - found.normaliser)
+        name = PARTITIONS.get(partition, "rerank")
+        chosen.append(Chosen(item, probability, name, -math.inf if partition == POPULAR else logit))
+    return chosen
+
+
+def _with_filters(ranker: ExplainedRanker, lists: Lists, picked: list[Picked]) -> list[Picked]:
+    """The lists with what filters removed of the n best items."""
+    count = len(picked)
+    nothing, retired = torch.empty(count, 0, dtype=torch.long), torch.from_numpy(lists.retired).expand(count, -1)
+    n = lists.rules[0].policy.n
+    answer = ranker.ask(lists.histories, Question(torch.full((count,), -1), n, nothing, retired))
+    found = []
+    for row, each in enumerate(picked):
+        best = answer.items[row][answer.logits[row] > -math.inf].numpy()
+        effects = []
+        for rule, items, keeps in lists._filters(row):
+            removed = best[np.isin(best, items, invert=keeps)]
+            if len(removed):
+                effects.append(ItemEffect(rule, removed[:NAMED].tolist(), []))
+        found.append(each._replace(effects=effects + each.effects))
+    return found
