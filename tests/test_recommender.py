@@ -378,7 +378,7 @@ def test_encoders_and_outputs_that_do_not_exist_are_refused() -> None:
     for output in (None, 3, ["softmax"]):
         with pytest.raises(SpecError, match="an output layer is text such as softmax"):
             Recommender(output=output)  # type: ignore[arg-type]
-    for encoder in (3, ["sasrec"]):
+    for encoder in (None, 3, ["sasrec"]):
         with pytest.raises(SpecError, match="is not one of gru4rec, sasrec"):
             Recommender(encoder)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="mos has at most 1000 queries"):

@@ -10,13 +10,16 @@ from typing import Any
 from abaca.data.sequences import Sequences
 from abaca.nn.encoders import encoder_class
 
-MODES = ("auto", "fixed")
+AUTO = "auto"
+MODES = (AUTO, "fixed")
 SHORT, LONG = 20.0, 80.0
 """Histories with fewer items than SHORT on average are short, with more than LONG they are long."""
 
 ENOUGH = 10_000_000
 """Training targets that a run reads at most, but for the fewest epochs."""
-FEWEST_EPOCHS, MOST_EPOCHS = 5, 16
+FEWEST_EPOCHS, MOST_EPOCHS = 5, 20
+WHOLE, SAMPLED, LEAST_SHARE = 5_000, 2_000, 0.05
+"""Up to WHOLE items the loss reads all; else about SAMPLED beside those of the batch, and LEAST_SHARE at least."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +41,26 @@ class Shape:
         return self.interactions / max(1, self.users)
 
 
-def suited(encoder: str, shape: Shape) -> dict[str, Any]:
-    """The options of training and of the encoder that suit a log; each has a reason in docs/choose.md."""
+def suited_encoder(shape: Shape) -> str:
+    """The encoder that suits a log."""
+    return "gru4rec" if shape.length > LONG else "sasrec"
+
+
+def suited(encoder: str, shape: Shape, *, sampled: bool) -> dict[str, Any]:
+    """The options of training and of the encoder that suit a log; each has a reason in docs/choose.md.
+
+    `sampled` says whether the output layer's loss can be estimated from a part of the catalogue.
+    """
     short, long = shape.length < SHORT, shape.length > LONG
     epochs = round(ENOUGH / max(1, shape.interactions))
     chosen: dict[str, Any] = {
         "start": "counts",
-        "lr": 1e-3 if short else 2e-3,
+        "lr": 1.5e-3 if short else 2e-3,
         "epochs": min(MOST_EPOCHS, max(FEWEST_EPOCHS, epochs)),
         "patience": 3,
+        "share": round(max(LEAST_SHARE, SAMPLED / shape.items), 3) if sampled and shape.items > WHOLE else 1.0,
         "dim": 128 if short else 64,
-        "dropout": 0.5 if short else 0.2 if long else 0.3,
+        "dropout": 0.6 if short else 0.2 if long else 0.3,
     }
     known = {field.name for field in fields(encoder_class(encoder).Options)}
     return {name: value for name, value in chosen.items() if name in known or name not in ("dim", "dropout")}

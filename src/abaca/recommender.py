@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow
 
-from abaca.auto import MODES, Shape, suited
+from abaca.auto import AUTO, MODES, Shape, suited, suited_encoder
 from abaca.data.folder import check_apart
 from abaca.data.ledger import as_log, rows_of
 from abaca.data.log import Log, read_log
@@ -28,7 +28,7 @@ from abaca.evaluation.evaluate import Evaluation, evaluate
 from abaca.evaluation.ranker import ModelRanker
 from abaca.nn.device import choose_device
 from abaca.nn.encoders import Encoder, encoder_class
-from abaca.nn.outputs import Output
+from abaca.nn.outputs import Output, make_output
 from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, rule_options, sort_options
 from abaca.plugins import encoder_name, output_layer, output_name, register, saved_options
 from abaca.policy import Policy
@@ -54,17 +54,18 @@ SEARCHED_ENCODERS = ("sasrec", "gru4rec")
 class Recommender:
     """A model that learns from a log when to repeat and when to explore.
 
-    `encoder` is gru4rec or sasrec, by default sasrec, `output` an output layer such as softmax+CPR:100+Mi. Both may be
-    objects of one's own classes. Options are those of training (`epochs`, `lr`, `seed`, …), of the encoder (`dim`,
-    `dropout`, …) and of preparing a log (`min_user`, `split`, …). With `options="auto"` those that are not given are
-    chosen by the size of the log when it is fitted; with "fixed" they have the same values for every log. `device` is
-    cpu, cuda, or auto for a GPU where there is one. With `baseline` it is a simple rule instead, such as "personal
-    frequency"; its only options are those of preparing a log.
+    `encoder` is gru4rec, sasrec, or auto for the one that suits the log, `output` an output layer such as
+    softmax+CPR:100+Mi. Both may be objects of one's own classes. Options are those of training (`epochs`, `lr`,
+    `seed`, …), of the encoder (`dim`, `dropout`, …) and of preparing a log (`min_user`, `split`, …). With
+    `options="auto"` those that are not given are chosen by the size of the log when it is fitted; with "fixed" they
+    have the same values for every log, and an encoder that is not given is sasrec. `device` is cpu, cuda, or auto for a
+    GPU where there is one. With `baseline` it is a simple rule instead, such as "personal frequency"; its only options
+    are those of preparing a log.
     """
 
     def __init__(
         self,
-        encoder: "str | Encoder | type[Encoder] | None" = None,
+        encoder: "str | Encoder | type[Encoder]" = AUTO,
         output: "str | Output | type[Output]" = DEFAULT_OUTPUT,
         *,
         baseline: str | None = None,
@@ -76,12 +77,12 @@ class Recommender:
         if options not in MODES:
             raise SpecError(f"options '{options}' is not one of {', '.join(MODES)}")
         self._auto, self._given, self.chosen = options == "auto", dict(given), dict[str, Any]()
-        self._any_encoder = encoder is None
+        self._any_encoder = encoder == AUTO
         if baseline is not None:
             self.encoder, self.output = RULE, baseline
             self.training, self.prepare = TrainingOptions(), rule_options(baseline, given)
         else:
-            self.encoder, sizes = encoder_name(DEFAULT_ENCODER if encoder is None else encoder)
+            self.encoder, sizes = encoder_name(DEFAULT_ENCODER if self._any_encoder else encoder)
             self.output, chosen = output_name(output)
             self.output_options = saved_options(self.output, chosen)
             sizes_type = encoder_class(self.encoder).Options
@@ -231,12 +232,25 @@ class Recommender:
         return data if isinstance(data, Log) else read_log(data, **self.reading)
 
     def _choose_options(self, sequences: Sequences) -> None:
-        """Set the options that were not given to what suits the log."""
-        found = suited(self.encoder, Shape.of(sequences)) if self._auto else {}
+        """Set the options that were not given, and the encoder where none was, to what suits the log."""
+        shape, found = Shape.of(sequences), dict[str, Any]()
+        if self._auto:
+            if self._any_encoder:
+                self._take_encoder(suited_encoder(shape))
+            sampled = make_output(output_layer(self.output, self.output_options)).can_sample
+            found = suited(self.encoder, shape, sampled=sampled)
         self.chosen = {name: value for name, value in found.items() if name not in self._given}
         of_training = {field.name for field in fields(TrainingOptions)}
         self.training = replace(self.training, **{k: v for k, v in self.chosen.items() if k in of_training})
         self.encoder_options |= {k: v for k, v in self.chosen.items() if k not in of_training}
+
+    def _take_encoder(self, encoder: str) -> None:
+        """Train with another encoder, unless it lacks an option that was given."""
+        if encoder == self.encoder:
+            return
+        with suppress(SpecError):
+            self.training, sizes, _ = sort_options(encoder, encoder_class(encoder).Options, self._given)
+            self.encoder, self.encoder_options = encoder, sizes
 
     def _item_table(self, refit: bool) -> Any:
         """The item table of an earlier fit; a refit of a loaded model takes the columns that it carries."""

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from abaca.auto import AUTO
 from abaca.errors import SpecError
-from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT
+from abaca.options import DEFAULT_OUTPUT
 from abaca.study.plan import RowKey, Study, read_study
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +119,7 @@ def test_the_studies_that_come_along_are_good(path: Path) -> None:
     found = read_study(path)
     rows = {row[1:] for row in found.rows()}
     if path.parent.name == "twelve":
-        assert rows == {(DEFAULT_ENCODER, DEFAULT_OUTPUT)}
+        assert rows == {(AUTO, DEFAULT_OUTPUT)}
     else:
         assert len(rows) == 19
     for row in found.rows():

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand
 
-from abaca.auto import Shape
+from abaca.auto import AUTO, Shape
 from abaca.cli import show
 from abaca.cli.columns import Data, Event, Events, Item, Items, OnBadRow, Time, User, open_data
 from abaca.data.log import Log
@@ -37,7 +37,7 @@ def _each(name: str) -> str:
 def command(
     log: Data,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model directory to write.")],
-    encoder: Annotated[str | None, _option("--encoder", "gru4rec or sasrec.", DEFAULT_ENCODER)] = None,
+    encoder: Annotated[str | None, _option("--encoder", "gru4rec, sasrec, or auto: what suits the log.", AUTO)] = None,
     output: Annotated[
         str | None,
         _option("--output", "Output layer: softmax, +C, +CP, +CPR:100, +Mi, +habits, +followers, …", DEFAULT_OUTPUT),
@@ -172,7 +172,7 @@ def _recommender(options: dict[str, Any], refit: Path | None) -> "Recommender":
     if refit is None:
         if "baseline" in options and options.keys() & {"encoder", "output"}:
             raise SpecError("`baseline` is a simple rule without encoder and output layer: leave those out")
-        encoder, output = options.pop("encoder", None), options.pop("output", DEFAULT_OUTPUT)
+        encoder, output = options.pop("encoder", AUTO), options.pop("output", DEFAULT_OUTPUT)
         return Recommender(encoder, output, **options)
     device = options.pop("device", "auto")
     if options:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from abaca.auto import MODES
+from abaca.auto import AUTO, MODES
 from abaca.data.prepare import PrepareOptions
 from abaca.data.synthetic import RULES
 from abaca.errors import SpecError
 from abaca.evaluation.baselines import BASELINES
 from abaca.nn.encoders import ENCODERS, EncoderOptions
 from abaca.nn.outputs import OutputSpec
-from abaca.options import TrainingOptions, sort_options
+from abaca.options import DEFAULT_ENCODER, TrainingOptions, sort_options
 from abaca.study.toml import Grid, TomlTable, read_toml, refuse_unknown
 
 Options = dict[str, Any]
@@ -196,7 +196,7 @@ def _study(path: Path, document: Options, folder: Path) -> Study:
 
 
 def _encoder(name: str, values: Options, outputs: tuple[str, ...]) -> EncoderPlan:
-    refuse_unknown((name,), ENCODERS, "encoders")
+    refuse_unknown((name,), (AUTO, *ENCODERS), "encoders")
     table = TomlTable(values, f"encoders.{name}", ("also", "options", "grid"))
     also = table.specs("also", ()) or ()
     return EncoderPlan(tuple(dict.fromkeys(outputs + also)), table.take("options", dict, {}), table.grid("grid"))
@@ -271,11 +271,15 @@ def _check_options(study: Study, row: RowKey) -> None:
         single = ({name: value} for name, values in study.sweep.options.items() for value in values)
         for change in ({}, *(single if study.sweep.covers(row) else ())):
             merged = study.merged(row.encoder, options, change)
-            if merged.pop("options", "fixed") not in MODES:
+            mode = merged.pop("options", "fixed")
+            if mode not in MODES:
                 raise SpecError(f"'options' is one of {', '.join(MODES)}")
+            if row.encoder == AUTO and mode != AUTO:
+                raise SpecError("[encoders.auto] needs options = 'auto' in the table [options]")
             for name in merged:
                 if name in fixed:
                     raise SpecError(f"'{name}' cannot be an option of a study; use {fixed[name]}")
                 if name in PREPARE:
                     raise SpecError(f"'{name}' is an option of preparing; write it into the table [[data]]")
-            sort_options(row.encoder, ENCODERS[row.encoder].Options, merged)
+            encoder = DEFAULT_ENCODER if row.encoder == AUTO else row.encoder
+            sort_options(encoder, ENCODERS[encoder].Options, merged)

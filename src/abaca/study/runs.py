@@ -141,6 +141,8 @@ def run_values(run: Run, recommender: Recommender) -> dict[str, Any]:
         "parameters": weights,
         "best": training["best"],
         "best_epoch": training["best_epoch"],
+        "with_evidence": training.get("with_evidence"),
+        "trained": recommender.saved.encoder,
         "epochs": [{key: epoch[key] for key in CURVE if key in epoch} for epoch in training["records"]],
         "all_options": {**training["options"], **training["encoder_options"]},
     }

@@ -26,8 +26,6 @@ class Output(nn.Module):
     """Whether its scores are `Logits` over the model's item table, which an index can search."""
     exportable: bool = False
     """Whether its scores are `Logits` that ONNX can express."""
-    can_sample: bool = False
-    """Whether its loss can be estimated from a part of the catalogue."""
     excludes_history: bool = False
     """Whether items of the window are never recommended."""
     evidence: tuple[str, ...] = ()
@@ -41,6 +39,11 @@ class Output(nn.Module):
 
     def build(self, layers: int, dim: int, catalogue: int) -> None:
         """Make the weights, for an encoder of `layers` layers and `dim` dimensions and `catalogue` items."""
+
+    @property
+    def can_sample(self) -> bool:
+        """Whether its loss can be estimated from a part of the catalogue."""
+        return False
 
     @property
     def item_tables(self) -> list[nn.Embedding]:

@@ -21,12 +21,15 @@ class Softmax(SpelledOutput):
 
     def build(self, layers: int, dim: int, catalogue: int) -> None:
         spec = self.options
-        self.can_sample = not spec.rerank  # the k best items are those of the whole catalogue
         self.mix = make_query(spec.mix, layers, dim)
         query_dim = self.mix.query_dim
         self.f_V = nn.ModuleList(nn.Linear(query_dim, dim) for _ in range(spec.queries))
         self.f_R = nn.ModuleList(nn.Linear(query_dim, dim) for _ in spec.rerank)
         self.copy = Copy(query_dim, dim, spec.point) if spec.copy else None
+
+    @property
+    def can_sample(self) -> bool:
+        return not self.options.rerank  # the k best items are those of the whole catalogue
 
     @property
     def item_projections(self) -> list[nn.Linear]:
