@@ -112,8 +112,13 @@ class Histories:
         if kept.all():
             return self
         offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets]
-        times, types = (None if column is None else column[kept] for column in (self.times, self.types))
+        times = None if self.times is None else self.times[kept]
+        types = None if self.types is None else self.types[kept]
         return Histories(self.items[kept], offsets, times, self.now, types)
+
+
+MOST_TYPES = 32
+"""Types of events that are told apart at most."""
 
 
 @dataclass(frozen=True)

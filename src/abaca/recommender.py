@@ -42,7 +42,16 @@ from abaca.training.checkpoint import RULE, Saved, load_model, locked_run, save_
 from abaca.training.halving import LONGEST, Search, leave_search
 from abaca.training.progress import ProgressBar, is_interactive
 from abaca.training.run import Run
-from abaca.training.update import SLOWER, UpdateOptions, counted, hold_out_new, new_rows, prepare_options, recorded
+from abaca.training.update import (
+    SLOWER,
+    UpdateOptions,
+    check_types,
+    counted,
+    hold_out_new,
+    new_rows,
+    prepare_options,
+    recorded,
+)
 from abaca.types import Id
 
 Histories = Sequence[Sequence[Id]] | Mapping[Id, Sequence[Id]]
@@ -212,6 +221,7 @@ class Recommender:
         table = self._item_table(refit=True) if given.items is None else given.items
         how = prepare_options(self.learned, train=given.train)
         sequences = self.open(as_log(rows.table), table, options=how)
+        check_types(saved, sequences)
         if not given.train:
             self.sequences = None
             return self._adopt(recorded(saved, counted(saved, sequences), rows, sequences, given))

@@ -11,10 +11,7 @@ from abaca.data.log import Log
 from abaca.data.sequences import EVENTS
 from abaca.data.splits import Wanted
 from abaca.errors import LogError, SpecError
-from abaca.histories import EventTypes
-
-MOST_TYPES = 32
-"""Types of events that a model tells apart at most."""
+from abaca.histories import MOST_TYPES, EventTypes
 
 Names = Sequence[str] | None
 

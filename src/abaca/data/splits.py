@@ -166,7 +166,8 @@ def _cut(engine: Engine, value: str | float, option: str, *, dates: bool) -> flo
 def _targets(begin: Ints, end: Ints, target: TargetChoice, wanted: Wanted | None = None) -> Ints:
     """Rows (user, position) of the targets in [begin, end) of each user."""
     if wanted is not None:
-        found = _targets(*(np.searchsorted(wanted.places, edge) for edge in (begin, end)), target)
+        first, last = (np.searchsorted(wanted.places, edge).astype(np.int64) for edge in (begin, end))
+        found = _targets(first, last, target)
         return np.stack([found[:, 0], wanted.places[found[:, 1]]], 1)
     users = np.flatnonzero(end > begin)
     if target == "last":
