@@ -11,6 +11,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from abaca.errors import QueryError
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -117,6 +119,9 @@ class Histories:
         return Histories(self.items[kept], offsets, times, self.now, types)
 
 
+TypeNames = Sequence[Sequence[str | None] | None] | None
+"""The types of the events of each history by name; None where they are not known."""
+
 MOST_TYPES = 32
 """Types of events that are told apart at most."""
 
@@ -151,6 +156,15 @@ class EventTypes:
     def restricted(self) -> bool:
         """Whether some types are only read, never predicted."""
         return len(self.targets) < len(self.names)
+
+    def numbers(self, names: Sequence[str | None]) -> Ints:
+        """The numbers of types by name; None is the usual one."""
+        unknown = [name for name in names if name is not None and name not in self.names]
+        if unknown:
+            raise QueryError(
+                f"{unknown[0]!r} is no type of event that the model knows; it knows {', '.join(self.names)}"
+            )
+        return np.array([self.usual if name is None else self.names.index(name) for name in names], dtype=np.int64)
 
     def owned(self, histories: Histories) -> Histories:
         """The events that make their item a repeat: those of the types that are predicted."""
