@@ -38,6 +38,10 @@ class Targets(NamedTuple):
 class Sequences:
     """A prepared folder: every user's items in time order, and the split."""
 
+    events: npt.NDArray[np.uint8] | None = None  # (n,) numbers of types
+    types: EventTypes | None = None
+    """The types of events that the folder tells apart."""
+
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path = path
         self.manifest = manifest
@@ -47,10 +51,8 @@ class Sequences:
         self.times: npt.NDArray[np.float64] | None = None
         if "times.npy" in manifest["files"]:
             self.times = self._array("times.npy", np.float64)  # (n,)
-        self.events: npt.NDArray[np.uint8] | None = None
-        self.types: EventTypes | None = None
         if EVENTS in manifest["files"]:
-            self.events = self._array(EVENTS, np.uint8)  # (n,) numbers of types
+            self.events = self._array(EVENTS, np.uint8)
             self.types = EventTypes.of(manifest["event_types"])
         self.valid = self._targets("valid.npy")
         self.test = self._targets("test.npy")
