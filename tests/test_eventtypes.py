@@ -174,10 +174,11 @@ def test_the_graph_of_an_export_reads_types(model: Recommender) -> None:
     times = torch.full(items.shape, torch.nan, dtype=torch.float64) if "times" in graph.inputs else None
     now = torch.full((1,), torch.nan, dtype=torch.float64) if "now" in graph.inputs else None
     with torch.no_grad():
-        found, probabilities, *_ = graph(items, torch.full((1, 1), -1), numbers, times, now)
+        found, probabilities, _, repeat = graph(items, torch.full((1, 1), -1), numbers, times, now)
     expected = model.recommend(history, n=4, types=types)
     assert [ids.ids[item] for item in found[0].tolist()] == expected.ids
     np.testing.assert_allclose(probabilities[0], [item.probability for item in expected.items], rtol=1e-4)
+    assert float(repeat) == pytest.approx(expected.repeat_probability, rel=1e-4)  # of what was bought
 
 
 def test_an_update_keeps_the_types_and_refuses_new_ones() -> None:

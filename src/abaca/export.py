@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from abaca.durable import put_in_place, write_text
 from abaca.errors import ModelError, SpecError
 from abaca.evidence.graph import EvidenceGraph, latest
-from abaca.histories import Windows
+from abaca.histories import EventTypes, Windows
 from abaca.nn.answers import Question, answer_tile
 from abaca.nn.logits import Logits
 from abaca.nn.outputs.encoded import EncodedOnce
@@ -90,6 +90,8 @@ class Graph(nn.Module):
             owned = Slots.of(histories, catalogue).ids
         else:
             scores, owned = self.evidence(scores, whole)
+        if types is not None and self.model.types is not None and self.model.types.restricted:
+            owned = owned.where(_taken(histories, types, self.model.types), catalogue)
         question = Question(
             targets=positions.squeeze(1) * 0 - 1,
             n=self.n,
@@ -159,6 +161,12 @@ def export_onnx(saved: Saved, window: int, path: Path, n: int = 100) -> None:
     if saved.types is not None:
         document |= {"types": saved.types.names, "usual_type": saved.types.usual}
     write_text(path.with_suffix(".json"), json.dumps(document, ensure_ascii=False) + "\n", ModelError)
+
+
+def _taken(histories: Tensor, types: Tensor, known: EventTypes) -> Tensor:
+    """Mask of the places (B, L) whose item has an event of a type that is predicted."""
+    wanted = (types.unsqueeze(2) == torch.tensor(known.targets)).any(2) & (histories >= 0)
+    return ((histories.unsqueeze(2) == histories.unsqueeze(1)) & wanted.unsqueeze(1)).any(2)
 
 
 def _check_place(ids: Path) -> None:

@@ -113,7 +113,9 @@ class Run:
         torch.manual_seed(self.options.seed)
         rows = sequences.training(everything=self.refit_epochs is not None)
         if self.start_from is not None:
-            return carried(self.start_from, known_items(self.start_from.catalogue, catalogue), rows)
+            model = carried(self.start_from, known_items(self.start_from.catalogue, catalogue), rows)
+            model.types = sequences.types  # the usual one may be another
+            return model
         model = make_model(self.encoder, output, catalogue.size, types=sequences.types, **self.encoder_options)
         if self.options.start == "counts":
             start_from_counts(model, rows, self.options.seed)
