@@ -144,7 +144,7 @@ def table(heading: str) -> dict[str, str]:
 
 def written(value: Any) -> str:
     """A default as the page writes it."""
-    if value is None or value == ():
+    if value is None or value in ((), ""):
         return "none"
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from abaca.durable import put_in_place, write_text
 from abaca.errors import ModelError, SpecError
 from abaca.evidence.graph import EvidenceGraph, latest
-from abaca.histories import Windows
+from abaca.histories import EventTypes, Windows
 from abaca.nn.answers import Question, answer_tile
 from abaca.nn.logits import Logits
 from abaca.nn.outputs.encoded import EncodedOnce
@@ -36,6 +36,7 @@ INPUTS = {
 WHOLE = "int64 (B, L): item indices of whole histories, oldest first, −1 after the end; at least one"
 TIMES = "float64 (B, L): when each interaction happened, in the unit of the log; NaN for a history without times"
 NOW = "float64 (B,): the moment of the query, in the unit of the log; NaN where it is not known"
+TYPES = "int64 (B, L): the number of each event's type, a place in `types`"
 OUTPUTS = {
     "items": "int64 (B, n): item indices, best first",
     "probabilities": "float32 (B, n): of being the next item, over the whole catalogue; 0 where nothing is left",
@@ -63,19 +64,25 @@ class Graph(nn.Module):
     @property
     def inputs(self) -> dict[str, str]:
         """The names and the meaning of the inputs."""
+        found = INPUTS if self.model.types is None else INPUTS | {"types": TYPES}
         if self.evidence is None:
-            return INPUTS
-        found = INPUTS | {"histories": WHOLE}
+            return found
+        found = found | {"histories": WHOLE}
         if self.evidence.reads_times:
             found |= {"times": TIMES}
         return found | {"now": NOW} if self.evidence.reads_now else found
 
     def forward(
-        self, histories: Tensor, exclude: Tensor, times: Tensor | None = None, now: Tensor | None = None
+        self,
+        histories: Tensor,
+        exclude: Tensor,
+        types: Tensor | None = None,
+        times: Tensor | None = None,
+        now: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         catalogue = self.model.catalogue
         positions = (histories >= 0).sum(dim=1, keepdim=True) - 1  # (B, 1)
-        whole = Windows(histories, positions, times, None if now is None else now.unsqueeze(1))
+        whole = Windows(histories, positions, times, None if now is None else now.unsqueeze(1), types)
         windows = whole if self.evidence is None else latest(whole, self.window)
         scores = self.model.output.scores(EncodedOnce(*self.model.encode(windows)))
         assert isinstance(scores, Logits)
@@ -83,6 +90,8 @@ class Graph(nn.Module):
             owned = Slots.of(histories, catalogue).ids
         else:
             scores, owned = self.evidence(scores, whole)
+        if types is not None and self.model.types is not None and self.model.types.restricted:
+            owned = owned.where(_taken(histories, types, self.model.types), catalogue)
         question = Question(
             targets=positions.squeeze(1) * 0 - 1,
             n=self.n,
@@ -149,7 +158,15 @@ def export_onnx(saved: Saved, window: int, path: Path, n: int = 100) -> None:
         "longest": longest, "time_unit": saved.training.get("time_unit"), "n": n, "inputs": graph.inputs,
         "outputs": OUTPUTS, **saved.catalogue.known().to_json(),
     }  # fmt: skip
+    if saved.types is not None:
+        document |= {"types": saved.types.names, "usual_type": saved.types.usual}
     write_text(path.with_suffix(".json"), json.dumps(document, ensure_ascii=False) + "\n", ModelError)
+
+
+def _taken(histories: Tensor, types: Tensor, known: EventTypes) -> Tensor:
+    """Mask of the places (B, L) whose item has an event of a type that is predicted."""
+    wanted = (types.unsqueeze(2) == torch.tensor(known.targets)).any(2) & (histories >= 0)
+    return ((histories.unsqueeze(2) == histories.unsqueeze(1)) & wanted.unsqueeze(1)).any(2)
 
 
 def _check_place(ids: Path) -> None:
@@ -192,6 +209,7 @@ def _example(graph: Graph) -> dict[str, Tensor]:
     found = {"histories": histories, "exclude": histories[:, :4] * 0 - 1}
     found["times"] = torch.arange(15.0, dtype=torch.float64).view(3, 5)
     found["now"] = found["times"][:, -1] + 1
+    found["types"] = histories.clamp_min(0)
     return {name: found[name] for name in graph.inputs}
 
 

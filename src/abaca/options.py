@@ -3,7 +3,7 @@
 import difflib
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,9 @@ class TrainingOptions:
     """The validation figure that chooses the best epoch."""
     share: float = 1.0
     """Share of the items outside the batch that the loss of a step reads, the rest estimated from it; 1 for all."""
+    event_weights: str = ""
+    """Weights of types of events in the loss: view=0.2,buy=1; or auto, counted in the log. Others have weight 1 if they
+    are targets, else 0."""
     start: str = "random"
     """Where the item table begins: counts, vectors of items that occur together; random, as in the paper."""
     seed: int = 0
@@ -85,10 +88,28 @@ class TrainingOptions:
             raise SpecError(f"share must be above 0 and at most 1, got {self.share}")
         if not 0 <= self.average < 1:
             raise SpecError(f"average must be in [0, 1), got {self.average}")
+        parse_weights(self.event_weights)
         try:
             parse_metric(self.metric)
         except ValueError:
             raise SpecError(f"metric '{self.metric}' is not like ndcg@10, hr@10 or mrr@10") from None
+
+
+AUTO = "auto"
+
+
+def parse_weights(text: str) -> dict[str, float]:
+    """Weights by type of event, as in view=0.2,buy=1; none for auto."""
+    found: dict[str, float] = {}
+    for part in text.split(",") if text and text != AUTO else ():
+        name, _, number = part.strip().rpartition("=")
+        try:
+            found[name] = float(number)
+        except ValueError:
+            found[name] = math.nan
+        if not name or not 0 <= found[name] < math.inf:
+            raise SpecError(f"event_weights '{part}' is not like buy=1: a type and a number of at least 0; or auto")
+    return found
 
 
 def training_defaults(encoder: "str | Encoder") -> TrainingOptions:
@@ -106,11 +127,14 @@ def sort_options(
     names = [{field.name: field.default for field in fields(kind)} for kind in kinds]
     defaults = names[0] | names[1] | names[2]
     check_names(encoder, options, defaults)
+    if isinstance(options.get("event_weights"), Mapping):
+        pairs = options["event_weights"].items()
+        options = {**options, "event_weights": ",".join(f"{name}={value}" for name, value in pairs)}
+    if options.get("event_weights"):
+        options = {"types": True, **options}
     options = {name: _typed(name, value, defaults[name]) for name, value in options.items()}
     training, sizes, prepared = ({key: options[key] for key in options if key in known} for known in names)
     sizes.pop("window", None)  # follows from the training's
-    if isinstance(prepared.get("events"), list):
-        prepared["events"] = tuple(prepared["events"])
     return replace(training_defaults(encoder), **training), asdict(sizes_type(**sizes)), PrepareOptions(**prepared)
 
 

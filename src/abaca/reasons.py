@@ -94,6 +94,7 @@ def reasons(why: Explanation, chosen: Chosen, pasts: list[Past], name: Callable[
         each = []
         for place, (item, lead) in enumerate(zip(items, leads[row], strict=True)):
             said = words.get((row, place)) or _habit_words(known, past, item, lead, name)
+            said += "" if lead in (NETWORK, FOLLOWERS) else _type_words(why, row, item)
             each.append(Reason(terms[row][place], lead if lead in (NETWORK, FOLLOWERS) else "habits", said))
         found.append(each)
     return found
@@ -153,6 +154,15 @@ def _habit_words(known: Ints, past: Past, item: int, lead: str, name: Callable[[
     elif lead in PERIODS:
         words = _at_hour(past, item, lead)
     return words or seen(past, item)
+
+
+def _type_words(why: Explanation, row: int, item: int) -> str:
+    """The type of the last event of an item."""
+    types, kinds = None if why.evidence is None else why.evidence.types, why.histories.types
+    if types is None or kinds is None:
+        return ""
+    last = kinds[why.histories.offsets[row] : why.histories.offsets[row + 1]][why.histories[row] == item][-1]
+    return f", last event: {types.names[last]}"
 
 
 def _after(known: Ints, item: int, name: Callable[[int], str]) -> str:

@@ -13,7 +13,7 @@ from abaca.data.reading.values import UNITS
 from abaca.display import AnswerTable, plain
 from abaca.errors import QueryError
 from abaca.evaluation.ranker import BATCH, ExplainedRanker
-from abaca.histories import Floats, Histories, Ints
+from abaca.histories import EventTypes, Floats, Histories, Ints, TypeNames
 from abaca.policy import Policy, listed
 from abaca.policy.choose import Chosen, ItemEffect, Lists, Picked, Popular, Vectors, choose
 from abaca.policy.columns import Columns
@@ -36,7 +36,7 @@ class Recommendation:
     probability: float | None
     """Of being the next item, over the whole catalogue; None for a popular item without a known history."""
     repeat: bool
-    """Whether it is in the history."""
+    """Whether it is in the history; where only some types of events are predicted, with an event of such a type."""
     partition: str
     """The part that scored it: copy, rerank, explore; or popular where no item of the history is known."""
     times: int = 0
@@ -136,7 +136,10 @@ class Advisor:
         time_unit: str | None = None,
         popularity: Ints | None = None,
         retired: Sequence[Id] = (),
+        types: EventTypes | None = None,
     ) -> None:
+        self.types = types
+        """The types of events that the model tells apart."""
         self.ranker = ranker
         self.catalogue = catalogue
         self.time_unit = time_unit
@@ -150,7 +153,12 @@ class Advisor:
         """Items that are never recommended."""
 
     def recommend(
-        self, histories: Sequence[Sequence[Id]], policy: Policy | Sequence[Policy], times: Times = None, now: Now = None
+        self,
+        histories: Sequence[Sequence[Id]],
+        policy: Policy | Sequence[Policy],
+        times: Times = None,
+        now: Now = None,
+        types: TypeNames = None,
     ) -> list[Recommendations]:
         """One answer per history, under one policy or one each."""
         histories = listed(histories, "histories")
@@ -162,7 +170,7 @@ class Advisor:
         unknown: list[dict[Id, None]] = [{} for _ in histories]
         items = [self.ids.items(history, unknown[i]) for i, history in enumerate(histories)]
         moments = times_of(times, [len(history) for history in items], self.time_unit)
-        queried = now_of(now, len(items), self.time_unit)
+        queried, kinds = now_of(now, len(items), self.time_unit), self._kinds(types, items)
         rules = self._rules(policies, unknown)
         alike: dict[Any, list[int]] = {}
         for place, given in enumerate(policies):
@@ -172,10 +180,29 @@ class Advisor:
             for start in range(0, len(places), BATCH):
                 part = places[start : start + BATCH]
                 asked = _histories([(items[place], moments[place], queried[place]) for place in part])
+                if kinds is not None:
+                    asked = replace(asked, types=np.concatenate([kinds[place] for place in part]))
                 answered = self._answered(asked, [rules[place] for place in part])
                 for place, made in zip(part, answered, strict=True):
                     answers[place] = replace(made, unknown=tuple(unknown[place]))
         return [answers[place] for place in range(len(histories))]
+
+    def _kinds(self, given: TypeNames, histories: list[Ints]) -> list[Ints] | None:
+        """The number of each event's type, where the model tells them apart."""
+        each = [None] * len(histories) if given is None else listed(given, "types")
+        if len(each) != len(histories):
+            raise QueryError(f"`types` has {len(each)} entries for {len(histories)} histories; give one each")
+        if self.types is None:
+            if any(names is not None for names in each):
+                raise QueryError("the model was trained without types of events; leave `types` out")
+            return None
+        found = []
+        for names, history in zip(each, histories, strict=True):
+            numbers = self.types.numbers([None] * len(history) if names is None else listed(names, "types"))
+            if len(numbers) != len(history):
+                raise QueryError(f"`types`: {len(numbers)} types for {len(history)} items; give one each")
+            found.append(numbers)
+        return found
 
     def _rules(self, policies: list[Policy], unknown: list[dict[Id, None]]) -> list[ItemRules]:
         """Each policy in items; the first of the unknown ids in its lists are named in the answer."""
@@ -197,8 +224,10 @@ class Advisor:
         """The answer to each history, without its unknown ids."""
         pasts = pasts_of(histories, self._per_second)
         known = histories.known(self.catalogue.size)
-        cooled = [cooled_items(each.policy, histories, row, self._per_second) for row, each in enumerate(rules)]
-        owned = [np.unique(known[row]) for row in range(len(known))]
+        mine = histories if self.types is None else self.types.owned(histories)  # such as what was bought
+        cooled = [cooled_items(each.policy, mine, row, self._per_second) for row, each in enumerate(rules)]
+        taken = mine.known(self.catalogue.size)
+        owned = [np.unique(taken[row]) for row in range(len(taken))]
         lists = Lists(known, rules, cooled, owned, self.retired)
         found: dict[int, Recommendations] = {}
         for some, ranker in ((known.lengths > 0, self.ranker), (known.lengths == 0, self.popular)):
@@ -209,7 +238,7 @@ class Advisor:
             picked = choose(ranker, part, self._vectors(part))
             why = self._reasons(part.histories, [pasts[row] for row in rows], picked)
             for row, each, said in zip(rows.tolist(), picked, why, strict=True):
-                found[row] = self._recommendations(each, pasts[row], said)
+                found[row] = self._recommendations(each, pasts[row], said, set(owned[row].tolist()))
         return [found[row] for row in range(len(known))]
 
     def _vectors(self, lists: Lists) -> Vectors | None:
@@ -235,9 +264,9 @@ class Advisor:
             return [[NO_REASON] * len(row) for row in chosen]
         return reasons(why, listed, pasts, self.catalogue.name)
 
-    def _recommendations(self, picked: Picked, past: Past, said: list[Reason]) -> Recommendations:
+    def _recommendations(self, picked: Picked, past: Past, said: list[Reason], owned: set[int]) -> Recommendations:
         each = zip(picked.chosen, said, strict=True)
-        named = tuple(self._recommendation(item, past, why) for item, why in each)
+        named = tuple(self._recommendation(item, past, why, repeat=item.item in owned) for item, why in each)
         estimated = picked.repeat is not None and self.ranker.estimated
         return Recommendations(named, (), picked.repeat, estimated, tuple(map(self._effect, picked.effects)))
 
@@ -245,9 +274,8 @@ class Advisor:
         removed, moved = (tuple(self.catalogue.ids[item] for item in items) for items in effect[1:3])
         return RuleEffect(effect.rule, removed, moved, effect.short, effect.note)
 
-    def _recommendation(self, chosen: Chosen, past: Past, why: Reason) -> Recommendation:
+    def _recommendation(self, chosen: Chosen, past: Past, why: Reason, *, repeat: bool) -> Recommendation:
         at = past.places.get(chosen.item, [])
-        repeat = bool(at)
         return Recommendation(
             self.catalogue.ids[chosen.item],
             self.catalogue.name(chosen.item),
@@ -255,7 +283,7 @@ class Advisor:
             repeat,
             chosen.partition,
             len(at),
-            past.length - at[-1] if repeat else None,
+            past.length - at[-1] if at else None,
             chosen.logit if why.terms else None,
             why.terms,
             why.argued_by,

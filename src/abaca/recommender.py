@@ -26,6 +26,7 @@ from abaca.errors import ModelError, QueryError, SpecError
 from abaca.evaluation.baselines import Baseline
 from abaca.evaluation.evaluate import Evaluation, evaluate
 from abaca.evaluation.ranker import ModelRanker
+from abaca.histories import TypeNames
 from abaca.nn.device import choose_device
 from abaca.nn.encoders import Encoder, encoder_class
 from abaca.nn.outputs import Output, make_output
@@ -42,7 +43,16 @@ from abaca.training.checkpoint import RULE, Saved, load_model, locked_run, save_
 from abaca.training.halving import LONGEST, Search, leave_search
 from abaca.training.progress import ProgressBar, is_interactive
 from abaca.training.run import Run
-from abaca.training.update import SLOWER, UpdateOptions, counted, hold_out_new, new_rows, prepare_options, recorded
+from abaca.training.update import (
+    SLOWER,
+    UpdateOptions,
+    check_types,
+    counted,
+    hold_out_new,
+    new_rows,
+    prepare_options,
+    recorded,
+)
 from abaca.types import Id
 
 Histories = Sequence[Sequence[Id]] | Mapping[Id, Sequence[Id]]
@@ -213,6 +223,7 @@ class Recommender:
         table = self._item_table(refit=True) if given.items is None else given.items
         how = prepare_options(self.learned, train=given.train)
         sequences = self.open(as_log(rows.table), table, options=how)
+        check_types(saved, sequences)
         if not given.train:
             self.sequences = None
             return self._adopt(recorded(saved, counted(saved, sequences), rows, sequences, given))
@@ -286,16 +297,18 @@ class Recommender:
         *,
         times: Sequence[Moment] | None = None,
         now: Moment | None = None,
+        types: Sequence[str | None] | None = None,
         **policy: Any,
     ) -> Recommendations:
         """The next items after one history of raw ids, oldest first.
 
         `times` holds the time of each interaction and `now` is the moment of the query: numbers in the unit of the
-        log's times or, where these count from 1970, ISO dates or datetimes.
+        log's times or, where these count from 1970, ISO dates or datetimes. `types` holds the type of each event.
         All other arguments are rules, the fields of `Policy`: `repeats="exclude"`, `candidates=[…]`, and others.
         """
-        one_each = None if times is None else [times], None if now is None else [now]
-        return self.recommend_many([history], n, times=one_each[0], now=one_each[1], **policy)[0]
+        beside = {"times": times, "now": now, "types": types}
+        one_each: dict[str, Any] = {name: [given] for name, given in beside.items() if given is not None}
+        return self.recommend_many([history], n, **one_each, **policy)[0]
 
     def recommend_many(
         self,
@@ -305,11 +318,12 @@ class Recommender:
         policy: Policy | Sequence[Policy] | Mapping[Id, Policy] | None = None,
         times: Times = None,
         now: Now = None,
+        types: TypeNames = None,
         **rules: Any,
     ) -> RecommendationBatch[Recommendations]:
         """The next items after each of many histories: a list of them, or a mapping from users to histories.
 
-        The rules are those of `recommend`; `times` and `now` have an entry for each history, None where
+        The rules are those of `recommend`; `times`, `now` and `types` have an entry for each history, None where
         it is not known. Instead of `n` and rules, `policy` takes one `Policy` for all histories, a list with one for
         each, or a mapping from users.
         """
@@ -326,9 +340,9 @@ class Recommender:
                 raise QueryError("policies by user need histories by user: one policy for each user, and no other")
             policy = [policy[user] for user in histories]
         if isinstance(histories, Mapping):
-            answers = self._advisor.recommend(list(histories.values()), policy, times, now)
+            answers = self._advisor.recommend(list(histories.values()), policy, times, now, types)
             return RecommendationBatch(answers, histories)
-        answers = self._advisor.recommend(histories, policy, times, now)
+        answers = self._advisor.recommend(histories, policy, times, now, types)
         return RecommendationBatch(answers, range(len(answers)))
 
     def similar(self, item: Id, n: int = 10) -> list[SimilarItem]:
@@ -406,13 +420,14 @@ class Recommender:
     def _adopt(self, saved: Saved) -> "Recommender":
         self.saved = saved
         if isinstance(saved.ranks, Baseline):
-            self._advisor = Advisor(saved.ranks, saved.catalogue, self.time_unit)
+            self._advisor = Advisor(saved.ranks, saved.catalogue, self.time_unit, types=saved.types)
             return self
         saved.ranks.to(self.device)
         ranker = self.ranker()
         if saved.index is not None:
             ranker.search = IndexSearch(saved.index, saved.model.table)
-        self._advisor = Advisor(ranker, saved.catalogue, self.time_unit, saved.popularity, saved.retired)
+        counts, retired = saved.popularity, saved.retired
+        self._advisor = Advisor(ranker, saved.catalogue, self.time_unit, counts, retired, saved.types)
         return self
 
     def _trained(self) -> Saved:

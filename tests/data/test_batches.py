@@ -159,13 +159,14 @@ def test_golden_batch() -> None:
     assert batch.windows.positions.tolist() == [[0, 1, 2], [0, PAD, PAD]]
     assert batch.targets.tolist() == [[8, 7, 9], [4, PAD, PAD]]
     assert [part.dtype for part in (*batch.windows[:2], batch.targets)] == [np.int64] * 3
-    assert batch.windows[2:] == (None, None)
+    assert batch.windows[2:] == (None, None, None)
+    assert batch.weights is None
 
 
 def test_times_are_those_of_the_inputs_and_of_the_targets() -> None:
     """The moment of a prediction is when its target happened, never later."""
     for batch in epochs([7, 3, 12], targets=3, overlap=2).batches(0):
-        (items, positions, times, now), targets = batch
+        (items, positions, times, now, _), targets, _ = batch
         assert (times[items != PAD] == 10 * items[items != PAD]).all()
         assert (now[positions != PAD] == 10 * targets[positions != PAD]).all()
 

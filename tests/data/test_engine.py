@@ -33,7 +33,16 @@ class PlainEngine:
     def latest(self) -> float | None:
         return max(row[2][0] for row in self.rows) if self.timed else None
 
-    def keep(self, events: Sequence[str] | None, since: float | None, until: float | None, *, single: bool) -> int:
+    def keep(
+        self,
+        events: Sequence[str] | None,
+        since: float | None,
+        until: float | None,
+        *,
+        single: bool,
+        types: Sequence[str] = (),
+    ) -> int:
+        self.types = list(types)
         before = len(self.rows)
         self.rows = [row for row in self.rows if events is None or row[4] in events]
         other = before - len(self.rows)
@@ -48,7 +57,7 @@ class PlainEngine:
 
     def drop_consecutive(self) -> None:
         ordered = self._ordered()
-        same = [False, *(a[:2] == b[:2] for a, b in pairwise(ordered))]
+        same = [False, *(self._sort(a) == self._sort(b) for a, b in pairwise(ordered))]
         self.rows = [row for row, dropped in zip(ordered, same, strict=True) if not dropped]
 
     def drop_rare(self, role: Role, least: int) -> None:
@@ -73,7 +82,10 @@ class PlainEngine:
         rows = self._ordered()
         items = pyarrow.array([self.codes["item"].index(row[1]) for row in rows], pyarrow.int32())
         times = pyarrow.array([row[2][0] for row in rows], pyarrow.float64())
-        yield pyarrow.record_batch({"item": items, "time": times})
+        columns = {"item": items, "time": times}
+        if self.types:
+            columns["type"] = pyarrow.array([self.types.index(row[4]) for row in rows], pyarrow.uint8())
+        yield pyarrow.record_batch(columns)
 
     def ids(self, role: Role) -> Iterator[pyarrow.RecordBatch]:
         kept = {row[0] for row in self.rows}
@@ -81,6 +93,9 @@ class PlainEngine:
 
     def close(self) -> None:
         self.rows = []
+
+    def _sort(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (*row[:2], row[4]) if self.types else row[:2]
 
     def _ordered(self) -> list[tuple[Any, ...]]:
         return sorted(self.rows, key=lambda row: (row[0], row[2] if self.timed else 0, row[3]))
@@ -109,6 +124,8 @@ def random_log(seed: int) -> pyarrow.Table:
         {"min_user": 3, "events": ("buy",), "since": 2**60 + 1000, "until": float(2**60 + 3900)},
         {"min_user": 3, "time_precision": "single"},
         {"min_user": 2, "split": "time", "target": "all", "valid_from": "60%"},
+        {"min_user": 3, "types": True, "drop_consecutive": True},
+        {"min_user": 3, "targets_of": ("buy",), "split": "time"},
     ],
     ids=str,
 )
@@ -126,7 +143,8 @@ def test_both_engines_write_the_same_folder(
     assert plain.manifest["split"] == ours.manifest["split"]
     assert plain.fingerprint == ours.fingerprint
     assert plain.catalogue == ours.catalogue
-    for name in ("items", "times", "offsets", "train_end", "valid", "test"):
+    names = ("items", "times", "offsets", "train_end", "valid", "test")
+    for name in (*names, "events") if PrepareOptions(**options).types else names:
         assert (plain.path / f"{name}.npy").read_bytes() == (ours.path / f"{name}.npy").read_bytes()
 
 

@@ -11,19 +11,28 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+import pyarrow
 import pytest
 
 from abaca.data import prepare as preparing
 from abaca.data.folder import FILES, new_folder
+from abaca.data.prepare import PrepareOptions
 from abaca.data.sequences import Sequences
 from abaca.errors import LogError, SequencesError, SpecError
 
-from .samples import ROWS, histories, prepared, write_csv
+from .samples import ROWS, histories, prepared, table, write_csv
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return prepared(tmp_path / "s").path.resolve()
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Path:
+    """A folder with every file."""
+    log = table(ROWS).append_column("event", pyarrow.array(["view", "buy"] * (len(ROWS) // 2)))
+    return prepared(tmp_path / "typed", log, PrepareOptions(min_user=1, types=True)).path
 
 
 def test_a_failure_midway_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +177,8 @@ def test_missing_folders_and_files(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_truncated_file_is_refused(name: str, folder: Path) -> None:
+def test_a_truncated_file_is_refused(name: str, typed: Path) -> None:
+    folder = typed
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[:-4])
     with pytest.raises(SequencesError, match="it was cut or changed"):
@@ -176,7 +186,8 @@ def test_a_truncated_file_is_refused(name: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_tampered_file_fails_its_checksum(name: str, folder: Path) -> None:
+def test_a_tampered_file_fails_its_checksum(name: str, typed: Path) -> None:
+    folder = typed
     content = bytearray((folder / name).read_bytes())
     content[-1] ^= 1
     (folder / name).write_bytes(bytes(content))
@@ -201,8 +212,8 @@ def test_arrays_that_do_not_fit_are_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "is in format 2, this release reads format 1; update abaca"),
-        ({"format": 0}, "is in format 0, this release reads format 1; prepare the log again"),
+        ({"format": 3}, "is in format 3, this release reads 1 and 2; update abaca"),
+        ({"format": 0}, "is in format 0, this release reads 1 and 2; prepare the log again"),
         ({"kind": "a cake"}, "does not describe sequences"),
         ({"counts": None}, "lacks counts"),
     ],

@@ -213,6 +213,8 @@ def test_every_option_makes_a_difference(tmp_path: Path) -> None:
         "since": (KEEP_ALL, 2),
         "until": (KEEP_ALL, 3),
         "events": (KEEP_ALL, ("buy",)),
+        "types": (KEEP_ALL, True),
+        "targets_of": (dataclasses.replace(KEEP_ALL, types=True), ("buy",)),
         "time_precision": (KEEP_ALL, "single"),
         "split": (KEEP_ALL, "time"),
         "valid_from": (timed, 2.0),

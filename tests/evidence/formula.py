@@ -23,6 +23,12 @@ def followers(rows: Sequence[Sequence[int]], history: Sequence[int], catalogue: 
     return strength
 
 
+def of_types(history: Sequence[int], item: int, types: Sequence[int], targets: Sequence[int]) -> dict[str, float]:
+    """The habits of an item that need types: of its last event, and how often it was taken."""
+    own = [kind for other, kind in zip(history, types, strict=True) if other == item]
+    return {"type": float(own[-1]), "taken": float(sum(kind in targets for kind in own))}
+
+
 def habits(
     history: Sequence[int], item: int, window: int, times: Sequence[float] | None = None, now: float | None = None
 ) -> dict[str, float]:

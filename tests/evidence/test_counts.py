@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from abaca.evidence.habits import EDGES, KINDS, MOST_ITEMS, Clock, codes, describe
+from abaca.evidence.habits import EDGES, KINDS, MOST_ITEMS, OF_TYPES, Clock, codes, describe
 from abaca.evidence.transitions import UNIT, Transitions
-from abaca.histories import Histories
+from abaca.histories import EventTypes, Histories
 
 from . import formula
 
@@ -63,10 +63,26 @@ def test_habits_are_those_of_the_formula(kind: str) -> None:
     assert seen == {(number, item) for number, history in enumerate(asked) for item in history}
 
 
+def test_habits_of_types_are_those_of_the_formula() -> None:
+    rng = np.random.default_rng(5)
+    asked = drawn(4)
+    types = [rng.integers(0, 3, len(history)).tolist() for history in asked]
+    known = EventTypes(("buy", "cart", "view"), (0, 1), 1)
+    histories = Histories.of(asked, types=types)
+    owned = describe(histories, window=7, clock=Clock(0.0, 0.0), kind="order", types=known)
+    assert set(owned.values) == {*OF_TYPES, *KINDS["order"]}
+    for place, (number, item) in enumerate(zip(owned.rows.tolist(), owned.items.tolist(), strict=True)):
+        for name, value in formula.of_types(asked[number], item, types[number], known.targets).items():
+            assert owned.values[name][place] == value, name
+    untyped = describe(Histories.of(asked), window=7, clock=Clock(0.0, 0.0), kind="order", types=known)
+    assert (untyped.values["type"] == known.usual).all()
+    assert (untyped.values["taken"] == untyped.values["count"]).all()
+
+
 def test_each_bucket_has_its_own_number() -> None:
     histories = Histories.of([[1, 2, 1, 3]])
     owned = describe(histories, window=50, clock=Clock(0.0, False), kind="order")
-    found = codes(owned, "order")  # items 1, 2, 3
+    found = codes(owned, KINDS["order"])  # items 1, 2, 3
     first = np.cumsum([0, *(len(EDGES[name]) + 1 for name in KINDS["order"])])
     assert (found >= first[:-1]).all()
     assert (found < first[1:]).all()

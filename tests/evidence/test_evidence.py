@@ -66,7 +66,7 @@ def every_logit(of: ModelRanker) -> torch.Tensor:
 def expected_logits(network: torch.Tensor, given: Weights) -> np.ndarray:
     """The formula, item by item."""
     final = np.empty(network.shape)
-    table = given.by_habit("order")
+    table = given.by_habit(KINDS["order"])
     for row, history in enumerate(ASKED):
         strength = formula.followers(ROWS, history, V)
         for item in range(V):
@@ -131,7 +131,7 @@ def random_problem(seed: int) -> Problem:
     entry = np.array([np.flatnonzero(rows == 0)[0], -1, np.flatnonzero(rows == 2)[-1], -1, -1])
     strength = rng.random(len(rows)) * (rng.random(len(rows)) < 0.7)
     logits, rest, hit = rng.normal(size=len(rows)), rng.normal(size=(count, NODES)) / 9, rng.normal(size=count)
-    return Problem("order", rows, own, buckets, strength, logits, rest, entry, hit)
+    return Problem(KINDS["order"], rows, own, buckets, strength, logits, rest, entry, hit)
 
 
 @pytest.mark.parametrize("parts", [("habits",), ("followers",), EVIDENCE])

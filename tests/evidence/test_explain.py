@@ -6,7 +6,7 @@ import torch
 
 from abaca.evaluation.ranker import ModelRanker
 from abaca.evidence.evidence import Evidence
-from abaca.evidence.habits import EDGES
+from abaca.evidence.habits import EDGES, KINDS
 from abaca.evidence.transitions import Transitions
 from abaca.histories import Histories
 from abaca.nn.answers import Question
@@ -39,7 +39,7 @@ def test_each_term_is_that_of_the_formula(spec: str, parts: tuple[str, ...]) -> 
     terms = of.explain(histories, items, logits).terms
     np.testing.assert_allclose(added(terms), logits, atol=1e-5)
     all_items, network = asked(ranker(spec, None), histories, V)  # the network alone
-    table = given.by_habit("order")
+    table = given.by_habit(KINDS["order"])
     for row, history in enumerate(ASKED):
         own_logit = dict(zip(all_items[row].tolist(), network[row].tolist(), strict=True))
         strength = formula.followers(ROWS, history, V)

@@ -1,5 +1,6 @@
 """Evidence as torch operations on rectangles equals evidence as arrays, for everything that may be known."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,9 @@ import torch
 
 from abaca.evidence.evidence import Evidence, Weights
 from abaca.evidence.graph import KNOWN, EvidenceGraph, latest
-from abaca.evidence.habits import EDGES, KINDS, MOST_ITEMS, Clock
+from abaca.evidence.habits import EDGES, KINDS, MOST_ITEMS, Clock, habits_of
 from abaca.evidence.transitions import Transitions
-from abaca.histories import Histories, Windows
+from abaca.histories import EventTypes, Histories, Windows
 from abaca.nn.logits import Logits, Overrides
 from abaca.nn.outputs.spec import EVIDENCE
 
@@ -26,15 +27,15 @@ TIMES = [1e9 + np.cumsum(RNG.choice([0, 600, 3600, 7200, 86_400, 90_000], len(ro
 NOW = [float(times[-1] + wait) for times, wait in zip(TIMES, [0, 3600, -50, 86_400, 1e6, 7], strict=True)]
 
 
-def evidence(kind: str, parts: tuple[str, ...] = EVIDENCE) -> Evidence:
+def evidence(kind: str, parts: tuple[str, ...] = EVIDENCE, types: EventTypes | None = None) -> Evidence:
     """Random numbers of this kind and those before it."""
     weights = {}
     for place, name in enumerate(list(KINDS)[: 1 + list(KINDS).index(kind)]):
-        rng, size = np.random.default_rng(place), sum(len(EDGES[habit]) + 1 for habit in KINDS[name])
+        rng, size = np.random.default_rng(place), sum(len(EDGES[habit]) + 1 for habit in habits_of(name, types))
         habits = tuple(rng.normal(size=size).tolist()) if "habits" in parts else ()
         weights[name] = Weights(0.7 + 0.1 * place, 0.4, 1.5 - place, habits, 0.8, 0.3 * place, 5.0)
     counts = Transitions.count(Histories.of(ROWS), V)
-    return Evidence(parts, WINDOW, CLOCKS[kind], counts, weights)
+    return Evidence(parts, WINDOW, CLOCKS[kind], counts, weights, types)
 
 
 def scores() -> Logits:
@@ -80,6 +81,27 @@ def test_logits_are_those_of_the_evidence(kind: str, parts: tuple[str, ...]) -> 
             torch.testing.assert_close(final[row : row + 1], expected.tile().logits, rtol=1e-5, atol=1e-5)
             assert sorted(set(owned[row].tolist()) - {V}) == sorted(set(ASKED[row]))
             assert (owned[row] < V).sum() == len(set(ASKED[row]))  # each once
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_types_are_those_of_the_evidence(kind: str) -> None:
+    given, base = evidence(kind, types=EventTypes(("buy", "cart", "view"), (0, 1), 1)), scores()
+    graph, level = EvidenceGraph(given), [row % (1 + list(KINDS).index(kind)) for row in range(6)]
+    drawn = [RNG.integers(0, 3, len(history)) for history in ASKED]
+    windows = rectangle(level, graph)
+    types = torch.zeros_like(windows.items)
+    for row, one in enumerate(drawn):
+        types[row, : len(one)] = torch.from_numpy(one)
+    final = graph(base, windows._replace(types=types))[0].tile().logits
+    untyped = evidence(kind)
+    for row, known in enumerate(level):
+        history = replace(ragged(row, known), types=drawn[row])
+        expected = given.apply(base.take(torch.tensor([row])), history)
+        assert isinstance(expected, Logits)
+        torch.testing.assert_close(final[row : row + 1], expected.tile().logits, rtol=1e-5, atol=1e-5)
+        other = untyped.apply(base.take(torch.tensor([row])), history)
+        assert isinstance(other, Logits)
+        assert not torch.allclose(other.tile().logits, expected.tile().logits)
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,10 @@ def test_every_option_changes_something(small: Sequences, field: str, tmp_path: 
         assert saves(small, often, tmp_path) > saves(small, never, tmp_path) == QUICK.epochs
         assert same(train(small, often).weights, train(small, never).weights)
         return
+    if field == "event_weights":  # tested in test_eventtypes.py
+        with pytest.raises(SpecError, match="`event_weights` needs types of events"):
+            train(small, dataclasses.replace(QUICK, event_weights="buy=2"))
+        return
     before = dataclasses.replace(QUICK, epochs=8, lr=0.05) if field == "patience" else QUICK
     output = "softmax+CP" if field == "share" else "softmax+CPR:5"  # R reads all items
     changed = dataclasses.replace(before, **{field: OTHER[field]})

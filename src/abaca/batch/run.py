@@ -103,7 +103,9 @@ def _answered(recommender: Recommender, histories: Queries, policy: Policy, star
     while part := list(islice(rest, PART)):
         policies = [_own(policy, query) for query in part]
         times, now = [query.times for query in part], [query.now for query in part]
-        answers = recommender.recommend_many([query.ids for query in part], policy=policies, times=times, now=now)
+        types = [query.types for query in part] if any(query.types for query in part) else None
+        histories_of = [query.ids for query in part]
+        answers = recommender.recommend_many(histories_of, policy=policies, times=times, now=now, types=types)
         yield table_of(part, answers, schema)
 
 

@@ -83,7 +83,7 @@ class GrowthBench:
         """Two training steps of a new model on random histories; the first is a warm-up."""
         before = torch.get_num_threads()
         torch.set_num_threads(case.threads)
-        sizes = {"window": case.history} if self.encoder == "sasrec" else {}
+        sizes: dict[str, Any] = {"window": case.history} if self.encoder == "sasrec" else {}
         try:
             model = make_model(self.encoder, self.output, case.items, **sizes)
             options = TrainingOptions(targets=case.history, overlap=0, batch_targets=self.rows)

@@ -14,9 +14,13 @@ Item = Annotated[str | None, typer.Option("--item", help="Column of items; recog
 Time = Annotated[
     str | None, typer.Option("--time", help="Column of times (a number or an ISO date); without one, file order.")
 ]
-Event = Annotated[str | None, typer.Option("--event", help="Column of event types, for --events.")]
+Event = Annotated[str | None, typer.Option("--event", help="Column of event types, which the model reads.")]
 Events = Annotated[
     list[str] | None, typer.Option("--events", help="Keep these values of the event column; repeatable.")
+]
+TargetsOf = Annotated[
+    list[str] | None,
+    typer.Option("--targets-of", help="Predict events of this type, learn from all; repeatable.", metavar="TYPE"),
 ]
 OnBadRow = Annotated[
     str | None, typer.Option("--on-bad-row", help="error: stop and report the line; skip: omit the row and count it.")
@@ -36,6 +40,11 @@ Items = Annotated[
     typer.Option("--items", help="Item table (id, title, …), stored with the sequences and the model."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def reads_types(event: str | None, events: list[str] | None) -> bool:
+    """Whether a column of types was named, and more than one type is kept."""
+    return event is not None and len(events or ()) != 1
 
 
 def open_log(

@@ -153,6 +153,9 @@ def _print(results: list[Evaluation], beside: list[Evaluation], sequences: Seque
             )
     if results[0].summary.cold:
         out.print(f"{results[0].summary.cold:,} targets were never seen in training: they count as misses")
+    if results[0].repeats_of is not None:
+        types = " or ".join(results[0].repeats_of)
+        out.print(escape(f"repeat: an earlier event of type {types} with the same item"), soft_wrap=True)
     out.print(f"split: {sequences.manifest['split']['rule']}", soft_wrap=True)
 
 

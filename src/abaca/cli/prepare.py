@@ -7,7 +7,20 @@ import typer
 from rich.markup import escape
 
 from abaca.cli import show
-from abaca.cli.columns import Event, Events, Item, Items, Json, OnBadRow, Source, Time, User, open_log
+from abaca.cli.columns import (
+    Event,
+    Events,
+    Item,
+    Items,
+    Json,
+    OnBadRow,
+    Source,
+    TargetsOf,
+    Time,
+    User,
+    open_log,
+    reads_types,
+)
 from abaca.data.prepare import PrepareOptions, prepare
 
 MinUser = Annotated[int, typer.Option("--min-user", help="Drop users with fewer interactions, until nothing changes.")]
@@ -56,6 +69,7 @@ def command(
     since: Since = None,
     until: Until = None,
     events: Events = None,
+    targets_of: TargetsOf = None,
     time_precision: TimePrecision = "exact",
     split: Split = "leave-one-out",
     valid_from: ValidFrom = None,
@@ -72,6 +86,7 @@ def command(
     options = prepare_options(
         {
             "min_user": min_user, "min_item": min_item, "drop_consecutive": drop_consecutive, "since": since,
+            "types": reads_types(event, events), "targets_of": targets_of,
             "until": until, "events": events, "time_precision": time_precision, "split": split,
             "valid_from": valid_from, "test_from": test_from, "target": target,
         }

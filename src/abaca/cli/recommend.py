@@ -42,6 +42,9 @@ def command(
         str | None,
         typer.Option("--times", help="Times of the history's ids, as 1,2,3: numbers as in the log, or ISO dates."),
     ] = None,
+    types: Annotated[
+        str | None, typer.Option("--types", help="Types of the history's events, as view,cart; as in the log.")
+    ] = None,
     now: Annotated[
         str | None,
         typer.Option(
@@ -91,7 +94,7 @@ def command(
     The file is a log (one answer per user; read like the training log), or has one history per row in a list
     column. It is streamed. The same command with --resume continues a run that was stopped, even by kill -9.
     """
-    _check(history, histories, to, times)
+    _check(history, histories, to, times or types)
     column = column or old_column
     if histories is None:
         of_files = {
@@ -124,7 +127,7 @@ def command(
     )
     rules.warn_of_commas(recommender.saved.catalogue.index, policy)
     if histories is None or to is None:
-        return _one(recommender, history or [], policy, _Moments(times, now), json)
+        return _one(recommender, history or [], policy, _Beside(times, now, types), json)
     if on_bad_row not in (None, "error", "skip"):
         raise QueryError(f"--on-bad-row is error or skip, got {on_bad_row!r}")
     source = HistorySource(histories, user, item, time, column, on_bad_row, now=now)  # type: ignore[arg-type]
@@ -133,24 +136,27 @@ def command(
     return show.as_json(asdict(report)) if json else _tell(report, to)
 
 
-class _Moments(NamedTuple):
-    """The options --times and --now of one history."""
+class _Beside(NamedTuple):
+    """The options --times, --now and --types of one history."""
 
     times: str | None
     now: str | None
+    types: str | None
 
     def parsed(self, unit: str | None) -> dict[str, Any]:
         """As arguments of `recommend_many`."""
         times = None if self.times is None else [parse_moment(text, "--times", unit) for text in self.times.split(",")]
         now = None if self.now is None else parse_moment(self.now, "--now", unit)
-        return {"times": [times], "now": [now]}
+        types = None if self.types is None else [[name.strip() for name in self.types.split(",")]]
+        return {"times": [times], "now": [now], "types": types}
 
 
-def _check(history: list[str] | None, histories: Path | None, to: Path | None, times: str | None) -> None:
+def _check(history: list[str] | None, histories: Path | None, to: Path | None, beside: str | None) -> None:
     """One history or a file of them, not both; --histories needs --to."""
-    if times is not None and histories is not None:
+    if beside is not None and histories is not None:
         raise QueryError(
-            "--times belongs to a history of ids; a log has its times, lists have theirs in the column times"
+            "--times and --types belong to a history of ids; a log has its own, lists have theirs in columns of "
+            "these names"
         )
     if history and histories is not None:
         raise QueryError("give a history of ids or --histories FILE, not both")
@@ -161,7 +167,7 @@ def _check(history: list[str] | None, histories: Path | None, to: Path | None, t
         raise QueryError("there is no history; give ids, oldest first, or --histories FILE --to FILE")
 
 
-def _one(recommender: Recommender, history: list[str], policy: Policy, moments: _Moments, json: bool) -> None:
+def _one(recommender: Recommender, history: list[str], policy: Policy, moments: _Beside, json: bool) -> None:
     answer = recommender.recommend_many([history], policy=policy, **moments.parsed(recommender.time_unit))[0]
     if json:
         show.as_json(answer.to_json())

@@ -11,7 +11,19 @@ from typer.core import TyperCommand
 
 from abaca.auto import AUTO, Shape
 from abaca.cli import show
-from abaca.cli.columns import Data, Event, Events, Item, Items, OnBadRow, Time, User, open_data
+from abaca.cli.columns import (
+    Data,
+    Event,
+    Events,
+    Item,
+    Items,
+    OnBadRow,
+    TargetsOf,
+    Time,
+    User,
+    open_data,
+    reads_types,
+)
 from abaca.data.log import Log
 from abaca.data.prepare import PrepareOptions
 from abaca.display import duration
@@ -116,6 +128,11 @@ def command(
     time: Time = None,
     event: Event = None,
     events: Events = None,
+    targets_of: TargetsOf = None,
+    event_weights: Annotated[
+        str | None,
+        _option("--event-weights", "Types in the loss: view=0.2,buy=1, or auto: counted. Types not named: 1 or 0."),
+    ] = None,
     items: Items = None,
     min_user: Annotated[int | None, _option("--min-user", "When preparing a log.", 5)] = None,
     min_item: Annotated[int | None, _option("--min-item", "When preparing a log.", 1)] = None,
@@ -137,6 +154,8 @@ def command(
     The best model within a time: [bold]abaca train purchases.csv model/ --budget 20m[/]
     """
     given = {key: value for key, value in locals().items() if key in _TUNABLE and value is not None}
+    if reads_types(event, events) and refit is None:
+        given["types"] = True
     chosen = {**(read_config(config) if config else {}), **given}
 
     import torch
@@ -246,7 +265,8 @@ def _size(recommender: "Recommender") -> str:
 _TUNABLE = {
     "encoder", "options", "output", "epochs", "lr", "schedule", "warmup", "batch_targets", "targets", "overlap",
     "window", "weight_decay", "clip", "average", "patience", "metric", "share", "start", "seed", "dim", "hidden",
-    "dropout", "min_user", "min_item", "split", "events", "baseline", "stop_after", "checkpoint_minutes", "device",
+    "dropout", "min_user", "min_item", "split", "events", "types", "targets_of",
+    "event_weights", "baseline", "stop_after", "checkpoint_minutes", "device",
 }  # fmt: skip
 _OF_PREPARE = {field.name for field in fields(PrepareOptions)} - _TUNABLE
 

@@ -15,21 +15,23 @@ PIECE = 1_000_000
 """Interactions that are in memory at once."""
 
 
-def write_ordered(batches: Iterable[pyarrow.RecordBatch], folder: Path, size: int, *, timed: bool) -> None:
-    """Write the item codes, and times where there are any, in the order of an engine."""
-    items = _new_array(folder / "items.npy", np.int32, size)
-    times = _new_array(folder / "times.npy", np.float64, size) if timed else None
+def write_ordered(
+    batches: Iterable[pyarrow.RecordBatch], folder: Path, size: int, *, timed: bool, typed: bool = False
+) -> None:
+    """Write the item codes, and times and types where there are any, in the order of an engine."""
+    kinds = [("items.npy", np.int32, True), ("times.npy", np.float64, timed), ("events.npy", np.uint8, typed)]
+    columns = {
+        place: _new_array(folder / name, dtype, size) for place, (name, dtype, there) in enumerate(kinds) if there
+    }
     start = 0
     for batch in batches:
         stop = start + batch.num_rows
-        items[start:stop] = batch.column(0).to_numpy()
-        if times is not None:
-            times[start:stop] = batch.column(1).to_numpy()
+        for place, array in columns.items():
+            array[start:stop] = batch.column(place).to_numpy()
         start = stop
     assert start == size, (start, size)
-    items.flush()
-    if times is not None:
-        times.flush()
+    for array in columns.values():
+        array.flush()
 
 
 def _new_array(file: Path, dtype: type, size: int) -> "np.memmap[Any, Any]":

@@ -15,6 +15,7 @@ from abaca.histories import Floats, Histories, Ints, Windows
 from abaca.types import PAD
 
 Arrays = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+Weights = npt.NDArray[np.float32]
 
 SORTED_TOGETHER = 64
 """Windows of about this many batches are sorted by length before they are cut into batches."""
@@ -25,6 +26,7 @@ class Batch(NamedTuple):
 
     windows: Windows[Arrays]
     targets: Ints  # (B, T) the item that follows each position; PAD for none
+    weights: Weights | None = None  # (B, T) of each target in the loss; None where all are alike
 
 
 class Ranges(NamedTuple):
@@ -55,23 +57,38 @@ def draw_windows(begin: Ints, end: Ints, targets: int, overlap: int, rng: np.ran
     return Ranges(np.maximum(begin[user], first - 1 - overlap), first, stop)
 
 
-def order_batches(windows: Ranges, batch_targets: int, rng: np.random.Generator) -> list[Ints]:
-    """Window numbers of each batch: about `batch_targets` targets, similar lengths together, in random order."""
+def order_batches(
+    windows: Ranges, batch_targets: int, rng: np.random.Generator, counts: Ints | None = None
+) -> list[Ints]:
+    """Window numbers of each batch: about `batch_targets` targets, similar lengths together, in random order.
+
+    `counts` has the number of targets of each window where not all of its rows are targets.
+    """
     if not len(windows):
         return []
+    counts = windows.end - windows.first if counts is None else counts
     order = rng.permutation(len(windows))
-    trained = (windows.end - windows.first)[order]
+    trained = counts[order]
     length = (windows.end - windows.start)[order]
     block = (np.cumsum(trained) - trained) // (batch_targets * SORTED_TOGETHER)
     order = order[np.lexsort((length, block))]
-    trained = (windows.end - windows.first)[order]
+    trained = counts[order]
     batch = (np.cumsum(trained) - trained) // batch_targets
     batches = np.split(order, np.flatnonzero(np.diff(batch)) + 1)
     return [batches[i] for i in rng.permutation(len(batches))]
 
 
-def make_batch(items: npt.NDArray[np.int32], times: Floats | None, windows: Ranges) -> Batch:
-    """Read windows from the flat arrays; the moment of a prediction is the time of its target."""
+def make_batch(
+    items: npt.NDArray[np.int32],
+    times: Floats | None,
+    windows: Ranges,
+    types: npt.NDArray[np.uint8] | None = None,
+    type_weights: Weights | None = None,
+) -> Batch:
+    """Read windows from the flat arrays; the moment of a prediction is the time of its target.
+
+    With weights by type, rows of a type without weight are no targets.
+    """
     step = np.arange((windows.end - 1 - windows.start).max())
     inside = step < (windows.end - 1 - windows.start)[:, None]  # (B, L)
     read = np.where(inside, windows.start[:, None] + step, 0)
@@ -79,11 +96,20 @@ def make_batch(items: npt.NDArray[np.int32], times: Floats | None, windows: Rang
     asked = turn < (windows.end - windows.first)[:, None]  # (B, T)
     positions = np.where(asked, (windows.first - 1 - windows.start)[:, None] + turn, PAD)
     trained = np.where(asked, windows.first[:, None] + turn, 0)
+    weights = None
+    if types is not None and type_weights is not None:
+        weights = np.where(asked, type_weights[types[trained]], np.float32(0))
+        kept = np.argsort(weights == 0, axis=1, kind="stable")[:, : (weights > 0).sum(1).max()]
+        positions, trained, weights = (np.take_along_axis(part, kept, 1) for part in (positions, trained, weights))
+        asked = weights > 0
+        positions = np.where(asked, positions, PAD)
+        weights = None if len(np.unique(type_weights[type_weights > 0])) == 1 else weights
     inputs, targets = (
         np.where(there, items[at], PAD).astype(np.int64) for there, at in ((inside, read), (asked, trained))
     )
     moments = (None, None) if times is None else (times[read], times[trained])
-    return Batch(Windows(inputs, positions, *moments), targets)
+    read_types = None if types is None else types[read].astype(np.int64)
+    return Batch(Windows(inputs, positions, moments[0], moments[1], read_types), targets, weights)
 
 
 class Epochs(NamedTuple):
@@ -97,12 +123,14 @@ class Epochs(NamedTuple):
     overlap: int
     batch_targets: int
     seed: int
+    types: npt.NDArray[np.uint8] | None = None
+    type_weights: Weights | None = None  # (K,) of each type in the loss; None where all are alike
 
     def batches(self, epoch: int, skip: int = 0) -> Iterator[Batch]:
         """Batches of an epoch, from number `skip` on."""
         windows, order = self._plan(epoch)
         for index in order[skip:]:
-            yield make_batch(self.items, self.times, windows.take(index))
+            yield make_batch(self.items, self.times, windows.take(index), self.types, self.type_weights)
 
     def steps(self, epoch: int) -> int:
         """How many batches an epoch has."""
@@ -110,8 +138,12 @@ class Epochs(NamedTuple):
 
     def _plan(self, epoch: int) -> tuple[Ranges, list[Ints]]:
         rng = np.random.default_rng([self.seed, epoch])
-        windows = draw_windows(self.begin, self.end, self.targets, self.overlap, rng)
-        return windows, order_batches(windows, self.batch_targets, rng)
+        windows, counts = draw_windows(self.begin, self.end, self.targets, self.overlap, rng), None
+        if self.types is not None and self.type_weights is not None:
+            before = np.concatenate([[0], np.cumsum((self.type_weights > 0)[self.types])])
+            counts = before[windows.end] - before[windows.first]
+            windows, counts = windows.take(np.flatnonzero(counts)), counts[counts > 0]
+        return windows, order_batches(windows, self.batch_targets, rng, counts)
 
 
 def last_windows(histories: Histories, length: int, size: int) -> Iterator[tuple[Ints, Windows[Arrays]]]:
@@ -131,4 +163,5 @@ def last_windows(histories: Histories, length: int, size: int) -> Iterator[tuple
         items = np.where(inside, histories.items[places], PAD)
         times = None if histories.times is None else histories.times[places]
         now = None if histories.now is None else histories.now[numbers, None]
-        yield numbers, Windows(items, lengths[numbers, None] - 1, times, now)
+        types = None if histories.types is None else histories.types[places]
+        yield numbers, Windows(items, lengths[numbers, None] - 1, times, now, types)

@@ -11,10 +11,10 @@ from abaca.data.log import ORDER, Log
 
 
 class DuckDBEngine:
-    """What is kept is the table `kept(row, user, item, time, rest)`, users and items as codes."""
+    """What is kept is the table `kept(row, user, item, time, rest, type)`, users and items as codes."""
 
     def __init__(self, log: Log) -> None:
-        self.database = log.database
+        self.database, self.typed = log.database, False
         for role in ("user", "item"):
             ids = f'SELECT DISTINCT "{role}" AS id FROM log'
             codes = f"SELECT id, (row_number() OVER (ORDER BY id) - 1)::INTEGER AS code FROM ({ids})"
@@ -24,15 +24,25 @@ class DuckDBEngine:
         latest: float | None = self.database.value('SELECT max("time") FROM log')
         return latest
 
-    def keep(self, events: Sequence[str] | None, since: float | None, until: float | None, *, single: bool) -> int:
+    def keep(
+        self,
+        events: Sequence[str] | None,
+        since: float | None,
+        until: float | None,
+        *,
+        single: bool,
+        types: Sequence[str] = (),
+    ) -> int:
+        self.typed = bool(types)
         is_event = "true" if events is None else event_sql(events)
         bounds = [
             f'"time" {sign} {number(bound)}' for sign, bound in ((">=", since), ("<", until)) if bound is not None
         ]
         time = '"time"::FLOAT::DOUBLE AS "time", 0 AS rest' if single else '"time", rest'
+        type = f"(list_position([{', '.join(map(text, types))}], event) - 1)::UTINYINT" if types else "0"
         self.database.replace(
             "kept",
-            f'SELECT "row", u.code AS "user", i.code AS item, {time} FROM log '
+            f'SELECT "row", u.code AS "user", i.code AS item, {time}, {type} AS type FROM log '
             'JOIN user_codes u ON u.id = log."user" JOIN item_codes i ON i.id = log.item '
             f"WHERE {' AND '.join([is_event, *bounds])}",
         )
@@ -42,7 +52,7 @@ class DuckDBEngine:
         return int(self.database.value("SELECT count(*) FROM kept"))
 
     def drop_consecutive(self) -> None:
-        self.database.replace("kept", without_consecutive("kept"))
+        self.database.replace("kept", without_consecutive("kept", typed=self.typed))
 
     def drop_rare(self, role: Role, least: int) -> None:
         frequent = f'SELECT "{role}" FROM kept GROUP BY "{role}" HAVING count(*) >= {least}'
@@ -65,7 +75,8 @@ class DuckDBEngine:
         return whole, first, second
 
     def ordered(self) -> pyarrow.RecordBatchReader:
-        return self.database.batches(f'SELECT item, "time" FROM kept ORDER BY "user", {ORDER}')
+        columns = 'item, "time", type' if self.typed else 'item, "time"'
+        return self.database.batches(f'SELECT {columns} FROM kept ORDER BY "user", {ORDER}')
 
     def ids(self, role: Role) -> pyarrow.RecordBatchReader:
         kept = 'WHERE code IN (SELECT "user" FROM kept)' if role == "user" else ""
@@ -80,7 +91,10 @@ def event_sql(events: Sequence[str]) -> str:
     return f"coalesce(event IN ({', '.join(text(str(event)) for event in events)}), false)"
 
 
-def without_consecutive(rows: str) -> str:
-    """Of a user's consecutive interactions with one item, the first."""
-    before = f'lag(item) OVER (PARTITION BY "user" ORDER BY {ORDER})'
-    return f"SELECT * FROM {rows} QUALIFY {before} IS DISTINCT FROM item"
+def without_consecutive(rows: str, *, typed: bool = False) -> str:
+    """Of a user's consecutive interactions with one item, and of one type where they are typed, the first."""
+    columns = ("item", "type") if typed else ("item",)
+    changes = (
+        f'lag({column}) OVER (PARTITION BY "user" ORDER BY {ORDER}) IS DISTINCT FROM {column}' for column in columns
+    )
+    return f"SELECT * FROM {rows} QUALIFY {' OR '.join(changes)}"

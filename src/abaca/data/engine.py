@@ -26,17 +26,26 @@ class Engine(Protocol):
     def latest(self) -> float | None:
         """The last time of the whole log; None without times."""
 
-    def keep(self, events: Sequence[str] | None, since: float | None, until: float | None, *, single: bool) -> int:
+    def keep(
+        self,
+        events: Sequence[str] | None,
+        since: float | None,
+        until: float | None,
+        *,
+        single: bool,
+        types: Sequence[str] = (),
+    ) -> int:
         """Keep these events with since ≤ time < until; returns how many have another event.
 
-        With `single`, times and their order are only what single precision holds of them.
+        With `single`, times and their order are only what single precision holds of them. With `types`, the place of
+        each event among them is kept too.
         """
 
     def count(self) -> int:
         """How many interactions are kept."""
 
     def drop_consecutive(self) -> None:
-        """Of a user's consecutive interactions with one item, keep the first."""
+        """Of a user's consecutive interactions with one item, and of one type where types are kept, keep the first."""
 
     def drop_rare(self, role: Role, least: int) -> None:
         """Drop the users, or the items, that have fewer than `least` interactions."""
@@ -51,7 +60,7 @@ class Engine(Protocol):
         """Interactions of each user, by code: all, before the first cut, before the second."""
 
     def ordered(self) -> Iterator[pyarrow.RecordBatch]:
-        """Item codes and times of what is kept: users by code, each in order."""
+        """Item codes, times and, where they are kept, types: users by code, each in order."""
 
     def ids(self, role: Role) -> Iterator[pyarrow.RecordBatch]:
         """The ids of all items by code, or those of the users that are kept."""

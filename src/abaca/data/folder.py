@@ -12,13 +12,14 @@ from typing import Any
 
 import pyarrow.parquet
 
-from abaca.data.sequences import FORMAT, KIND, MANIFEST, is_prepared
+from abaca.data.sequences import EVENTS, KIND, MANIFEST, PLAIN, TYPED, is_prepared
 from abaca.durable import file_facts, locked, sync
 from abaca.errors import SequencesError, SpecError
 
 FILES = (
     "items.npy",
     "times.npy",
+    EVENTS,
     "offsets.npy",
     "train_end.npy",
     "valid.npy",
@@ -98,14 +99,16 @@ def check_place(path: Path, overwrite: bool) -> None:
 def write_manifest(folder: Path, facts: dict[str, Any]) -> None:
     """Describe a folder whose other files are complete."""
     files = {file.name: file_facts(file) for file in sorted(folder.iterdir(), key=lambda file: FILES.index(file.name))}
-    manifest = {"kind": KIND, "format": FORMAT, **facts, "fingerprint": _fingerprint(folder, files), "files": files}
+    digest = _fingerprint(folder, files, facts.get("event_types"))
+    version = TYPED if EVENTS in files else PLAIN
+    manifest = {"kind": KIND, "format": version, **facts, "fingerprint": digest, "files": files}
     text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
-def _fingerprint(folder: Path, files: dict[str, Any]) -> str:
-    """Names the data by its arrays and ids, whatever wrote the Parquet files."""
-    digest = hashlib.sha256()
+def _fingerprint(folder: Path, files: dict[str, Any], types: Any) -> str:
+    """Names the data by its arrays, ids and types of events, whatever wrote the Parquet files."""
+    digest = hashlib.sha256(b"" if types is None else json.dumps(types, sort_keys=True).encode())
     for name, facts in files.items():
         if name.endswith(".npy"):
             digest.update(f"{name} {facts['sha256']}\n".encode())

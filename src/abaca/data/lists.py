@@ -30,8 +30,8 @@ OWN_RULES = (
 )
 """Columns of any type beside the histories: other rules of each query."""
 
-TIMES, NOW = "times", "now"
-"""The column with the times of each history, and that with the moment of each query unless another is named."""
+TIMES, NOW, TYPES = "times", "now", "types"
+"""The columns with the times and types of each history, and with the moment of each query unless another is named."""
 
 
 class ListColumns(NamedTuple):
@@ -40,6 +40,8 @@ class ListColumns(NamedTuple):
     history: str
     user: str | None
     now: str
+    typed: bool = False
+    """Whether the column of types is read."""
 
 
 class _Place(NamedTuple):
@@ -63,6 +65,15 @@ class _Place(NamedTuple):
             shown = json.dumps(ids, default=str)[:60]
             raise LogError(f"{self}: {shown} is not a list of ids (text or whole numbers); fix the {self.file.unit}")
         return ids
+
+    def names(self, names: Any) -> list[str | None] | None:
+        """A list of types of events; None where there is none."""
+        if names is not None and not (
+            isinstance(names, list) and all(name is None or isinstance(name, str) for name in names)
+        ):
+            shown = json.dumps(names, default=str)[:60]
+            raise LogError(f"{self}: {shown} is not a list of types of events; fix the {self.file.unit}")
+        return names
 
     def moments(self, values: Any, column: str, unit: str | None) -> list[float]:
         """Moments as numbers."""
@@ -111,9 +122,10 @@ class ListQueries:
     @property
     def _own(self) -> list[str]:
         """The columns to read; one that has another role is not read for its name."""
-        history, user, now = self.columns
+        history, user, now, _ = self.columns
         named = [history, now] if user is None else [history, now, user]
-        return [*named, *(name for name in (*OWN_LISTS, TIMES, *OWN_RULES) if name not in named)]
+        beside = (*OWN_LISTS, TIMES, *OWN_RULES, *([TYPES] if self.columns.typed else []))
+        return [*named, *(name for name in beside if name not in named)]
 
     def _fields(self, file: LogFile, names: list[str]) -> Iterator[str]:
         """The columns in SQL; times with a zone become those of UTC, which Python can read."""
@@ -124,7 +136,7 @@ class ListQueries:
             yield f"{field}::TIMESTAMP{'[]' if types[field].endswith(']') else ''}" if zoned else field
 
     def _query(self, number: int, cells: dict[str, Any], at: _Place) -> Query:
-        history, user, now = self.columns
+        history, user, now, _ = self.columns
         row = {name: at.cell(value) for name, value in cells.items()}
         key = number if user is None else self._key(at, row.pop(user))
         ids = at.ids(row.pop(history)) or []
@@ -136,7 +148,10 @@ class ListQueries:
         queried = self.now if moment is None else at.moments([moment], now, self.unit)[0]
         exclude, candidates = (at.ids(row.get(name)) for name in OWN_LISTS)
         rules = {name: row[name] for name in OWN_RULES if name != now and row.get(name) is not None}
-        return Query(key, ids, times, exclude, candidates, queried, rules or None)
+        types = at.names(row.get(TYPES)) if self.columns.typed else None
+        if types is not None and len(types) != len(ids):
+            raise LogError(f"{at}: it has {len(ids)} items and {len(types)} types; fix the {at.file.unit}")
+        return Query(key, ids, times, exclude, candidates, queried, rules or None, types)
 
     def _rows(self, file: LogFile, select: str, end: str = "") -> Iterator[tuple[Any, ...]]:
         import duckdb
@@ -177,7 +192,7 @@ def list_columns(file: LogFile) -> list[str]:
 
 def _with_own(file: LogFile) -> LogFile:
     """The file with all columns that a row may have: lines far from the first may have some that those do not."""
-    known = (*OWN_LISTS, TIMES, NOW, *OWN_RULES)
+    known = (*OWN_LISTS, TIMES, NOW, TYPES, *OWN_RULES)
     later = [name for name in known if file.format == "json" and name not in file.columns]
     return replace(file, columns=(*file.columns, *later))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow
@@ -19,6 +19,7 @@ from abaca.data import arrays, splits
 from abaca.data.database import enough_room
 from abaca.data.duckdb_engine import DuckDBEngine
 from abaca.data.engine import Engine, Ints
+from abaca.data.eventtypes import type_facts, type_names, wanted_targets
 from abaca.data.folder import check_apart, new_folder, write_manifest
 from abaca.data.itemtable import read_items, write_catalogue, write_users
 from abaca.data.log import Log
@@ -54,6 +55,12 @@ class PrepareOptions:
 
     events: tuple[str, ...] | None = None
     """Keep interactions whose event column has one of these values."""
+
+    types: bool = False
+    """Keep the type of each event, so that a model reads it."""
+
+    targets_of: tuple[str, ...] | None = None
+    """Types of events that are targets; the others are only read. It implies `types`."""
 
     time_precision: Literal["exact", "single"] = "exact"
     """Order by exact times, or by times in single precision, as RecBole and so the paper do.
@@ -94,10 +101,12 @@ class PrepareOptions:
             part = splits.share(option)
             if part is not None and not 0 < part < 1:
                 raise SpecError(f"a cut at {option} leaves nothing on one side; give a share between 0% and 100%")
-        if isinstance(self.events, str) or (self.events is not None and not self.events):
-            raise SpecError(f"events is a list of at least one value, not {self.events!r}")
-        if self.events is not None:
-            object.__setattr__(self, "events", tuple(self.events))
+        for name in ("events", "targets_of"):
+            values = getattr(self, name)
+            if isinstance(values, str) or (values is not None and not values):
+                raise SpecError(f"{name} is a list of at least one value, not {values!r}")
+            object.__setattr__(self, name, None if values is None else tuple(values))
+        object.__setattr__(self, "types", self.types or self.targets_of is not None)
         for name in ("since", "until", "valid_from", "test_from"):
             object.__setattr__(self, name, _plain(getattr(self, name)))
 
@@ -139,10 +148,12 @@ def prepare(
 
 def _check_columns(log: Log, options: PrepareOptions) -> None:
     """Refuse options that need a column which the log does not have."""
-    if options.events is not None and log.without_event is not None:
-        raise SpecError(f"`events` needs event types, and {log.without_event} has no such column, as other files have")
-    if options.events is not None and not log.has_event:
-        raise SpecError("`events` needs a column of event types; pass `event=COLUMN`")
+    named = "events" if options.events is not None else "targets_of" if options.targets_of is not None else "types"
+    needed = options.types or options.events is not None
+    if needed and log.without_event is not None:
+        raise SpecError(f"`{named}` needs event types, and {log.without_event} has no such column, as other files have")
+    if needed and not log.has_event:
+        raise SpecError(f"`{named}` needs a column of event types; pass `event=COLUMN`")
     if log.has_time:
         return
     if options.split == "time":
@@ -153,7 +164,7 @@ def _check_columns(log: Log, options: PrepareOptions) -> None:
         raise SpecError("`since` and `until` need times, and the log has none; pass `time=COLUMN`")
 
 
-def _filter(log: Log, engine: Engine, options: PrepareOptions) -> Counter[str]:
+def _filter(log: Log, engine: Engine, options: PrepareOptions, types: tuple[str, ...]) -> Counter[str]:
     """Apply the filters; returns how many interactions each of them dropped.
 
     The filters by count run until none of them changes anything.
@@ -163,7 +174,7 @@ def _filter(log: Log, engine: Engine, options: PrepareOptions) -> Counter[str]:
         for name, given in (("since", options.since), ("until", options.until))
     ]
     dropped = Counter[str]()
-    other = engine.keep(options.events, *bounds, single=options.time_precision == "single")
+    other = engine.keep(options.events, *bounds, single=options.time_precision == "single", types=types)
     if options.events is not None:
         dropped["events"] = other
     if bounds != [None, None]:
@@ -200,14 +211,18 @@ def _nothing_left(log: Log, dropped: Counter[str]) -> LogError:
 
 
 def _write(log: Log, engine: Engine, folder: Path, options: PrepareOptions, items: Any, tell: Progress) -> None:
-    dropped = _filter(log, engine, options)
+    types = type_names(log, options.events, options.targets_of) if options.types else ()
+    dropped = _filter(log, engine, options, types)
     ids = pyarrow.Table.from_batches(engine.ids("item")).column("id").combine_chunks()
     table = None if items is None else read_items(items, log.columns.item, ids)
     if table is not None and table.repeated:
         dropped["rows of the item table after the first of their id"] = table.repeated
-    split, offsets = _split(log, engine, options)
+    sizes = _sizes(log, engine, options)
+    offsets = sizes.offsets
     tell(f"ordering {offsets[-1]:,} interactions of {len(offsets) - 1:,} users")
-    arrays.write_ordered(engine.ordered(), folder, int(offsets[-1]), timed=log.has_time)
+    arrays.write_ordered(engine.ordered(), folder, int(offsets[-1]), timed=log.has_time, typed=bool(types))
+    wanted = wanted_targets(folder, types, options.targets_of) if types else None
+    split = _split(sizes, options, wanted)
     everywhere, training = arrays.training_counts(folder, offsets, split.train_end, len(ids))
     order = arrays.item_order(everywhere, training)
     size = len(order) if options.split == "leave-one-out" else int(np.count_nonzero(training))
@@ -218,25 +233,40 @@ def _write(log: Log, engine: Engine, folder: Path, options: PrepareOptions, item
         np.save(folder / f"{part}.npy", np.ascontiguousarray(array), allow_pickle=False)
     write_catalogue(folder / "catalogue.parquet", ids, order, table)
     write_users(folder / "users.parquet", engine.ids("user"))
-    facts = {
+    facts: dict[str, Any] = {
         "options": dataclasses.asdict(options),
         "source": _source(log) | {"last_time": engine.latest()},
         "split": {"kind": options.split, "rule": split.rule, "cuts": split.cuts},
         "catalogue": size,
-        "counts": _counts(log, folder, split, offsets, size) | {"items": len(order), "dropped": dict(dropped)},
+        "counts": _counts(log, folder, split, sizes.offsets, size) | {"items": len(order), "dropped": dict(dropped)},
     }
+    if types:
+        facts |= type_facts(folder, types, options.targets_of)
+    if wanted is not None:
+        facts["counts"]["training_targets"] = wanted.between(offsets[:-1] + 1, split.train_end)
     write_manifest(folder, facts)
 
 
-def _split(log: Log, engine: Engine, options: PrepareOptions) -> tuple[splits.Split, Ints]:
+class _Sizes(NamedTuple):
+    offsets: Ints
+    before: tuple[Ints, Ints]
+    """Interactions of each user before the cuts."""
+    cuts: tuple[float, float] | None
+
+
+def _sizes(log: Log, engine: Engine, options: PrepareOptions) -> _Sizes:
     cuts = None
     if options.split == "time":
         cuts = splits.find_cuts(engine, options.valid_from, options.test_from, dates=log.dates)
     lengths, before_valid, before_test = engine.lengths(cuts)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    if cuts is None:
-        return splits.leave_one_out(offsets), offsets
-    return splits.by_time(offsets, before_valid, before_test, cuts, options.target), offsets
+    return _Sizes(offsets, (before_valid, before_test), cuts)
+
+
+def _split(sizes: _Sizes, options: PrepareOptions, wanted: splits.Wanted | None) -> splits.Split:
+    if sizes.cuts is None:
+        return splits.leave_one_out(sizes.offsets, wanted)
+    return splits.by_time(sizes.offsets, sizes.before, sizes.cuts, options.target, wanted)
 
 
 def _counts(log: Log, folder: Path, split: splits.Split, offsets: Ints, size: int) -> dict[str, Any]:

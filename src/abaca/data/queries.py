@@ -12,7 +12,7 @@ import pyarrow.compute
 
 from abaca.data.database import text
 from abaca.data.duckdb_engine import event_sql, without_consecutive
-from abaca.data.lists import NOW, OWN_LISTS, OWN_RULES, TIMES, ListColumns, ListQueries, list_columns
+from abaca.data.lists import NOW, OWN_LISTS, OWN_RULES, TIMES, TYPES, ListColumns, ListQueries, list_columns
 from abaca.data.log import ORDER, Log, OnBadRow, read_log
 from abaca.data.moments import Moment, now_of, parse_moment
 from abaca.data.prepare import PrepareOptions
@@ -41,8 +41,11 @@ class LogQueries:
         self.timed = log.has_time
         time = '"time"::FLOAT::DOUBLE AS "time", 0 AS rest' if options.time_precision == "single" else '"time", rest'
         counts = event_sql(options.events) if options.events is not None and log.has_event else "true"
-        counted = f'(SELECT "row", "user", item, {time} FROM log WHERE {counts})'
-        rows = without_consecutive(counted) if options.drop_consecutive else f"SELECT * FROM {counted}"
+        self.typed = options.types and log.has_event
+        counted = f'(SELECT "row", "user", item, {time}, event AS type FROM log WHERE {counts})'
+        rows = (
+            without_consecutive(counted, typed=self.typed) if options.drop_consecutive else f"SELECT * FROM {counted}"
+        )
         self.database.run(f"CREATE OR REPLACE TEMPORARY VIEW history AS {rows}")
         self.total: int = self.database.value('SELECT count(DISTINCT "user") FROM history')
         kind = self.database.types('SELECT "user" FROM log')["user"]
@@ -55,13 +58,14 @@ class LogQueries:
             return
         first = self.database.value(f'SELECT DISTINCT "user" FROM history ORDER BY "user" LIMIT 1 OFFSET {start}')
         where = f'WHERE "user" >= {text(first) if isinstance(first, str) else first}' if start else ""
-        rows = f'SELECT "user", item, "time" FROM history {where} ORDER BY "user", {ORDER}'
+        rows = f'SELECT "user", item, "time", type FROM history {where} ORDER BY "user", {ORDER}'
         pending: Query | None = None
         for batch in self.database.batches(rows):
             for query in self._runs(batch):
                 if pending is not None and pending.key == query.key:  # of a user whose rows two batches share
                     pending.ids.extend(query.ids)
                     (pending.times or []).extend(query.times or [])
+                    (pending.types or []).extend(query.types or [])
                     continue
                 if pending is not None:
                     yield pending
@@ -70,8 +74,8 @@ class LogQueries:
             yield pending
 
     def _runs(self, batch: pyarrow.RecordBatch) -> Iterator[Query]:
-        """Consecutive rows (user, item, time) of one user together."""
-        users, items, times = batch.columns
+        """Consecutive rows (user, item, time, type) of one user together."""
+        users, items, times, types = batch.columns
         if not len(users):
             return
         changes = pyarrow.compute.not_equal(users[1:], users[:-1]).to_numpy(zero_copy_only=False).nonzero()[0] + 1
@@ -79,7 +83,8 @@ class LogQueries:
         moments = pyarrow.compute.multiply(times, self.factor).to_pylist() if self.timed else None
         for begin, end in pairwise([0, *changes.tolist(), len(users)]):
             known = None if moments is None else moments[begin:end]
-            yield Query(users[begin].as_py(), ids[begin:end], known, now=self.now)
+            kinds = types[begin:end].to_pylist() if self.typed else None
+            yield Query(users[begin].as_py(), ids[begin:end], known, now=self.now, types=kinds)
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ class HistorySource:
             return LogQueries(log, self.options, self.time_unit, moment)
         first = files[0]
         user = self.user or recognise("user", [name for name in first.columns if name != lists], first.name)
-        return ListQueries(files, ListColumns(lists, user, column), self.time_unit, moment)
+        return ListQueries(files, ListColumns(lists, user, column, self.options.types), self.time_unit, moment)
 
     def fingerprint(self) -> str:
         """Names what the files hold, and how they are read."""
@@ -134,7 +139,8 @@ class HistorySource:
 
     def _list_column(self, file: LogFile) -> str | None:
         """The column of lists, None where the file is a log."""
-        found = [name for name in list_columns(file) if name not in (*OWN_LISTS, TIMES, *OWN_RULES)]
+        beside = (*OWN_LISTS, TIMES, *OWN_RULES, *([TYPES] if self.options.types else []))
+        found = [name for name in list_columns(file) if name not in beside]
         plain = [name for name in file.columns if name not in found]
         if not found or self.item is not None or recognise("item", plain, file.name) is not None:
             return None

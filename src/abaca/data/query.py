@@ -22,6 +22,8 @@ class Query(NamedTuple):
     """The moment of the query; None where it is not known."""
     rules: dict[str, Any] | None = None
     """Other rules of this query by name, as the cells of its row have them; None for none."""
+    types: list[str | None] | None = None
+    """The type of each event; None where they are not known."""
 
 
 class Queries(Protocol):

@@ -14,13 +14,14 @@ from abaca.data.catalogue import Catalogue
 from abaca.data.reading.values import unix_unit
 from abaca.durable import checksum
 from abaca.errors import SequencesError
-from abaca.histories import Histories, Ints, stretches
+from abaca.histories import EventTypes, Flat, Histories, Ints, stretches
 
 __all__ = ["Catalogue", "Sequences", "Targets"]
 
-FORMAT = 1
-"""Version of the prepared folder; a reader refuses any other."""
+PLAIN, TYPED = 1, 2
+"""Versions of a prepared folder: without types of events, and with them; a reader refuses any other."""
 
+EVENTS = "events.npy"
 MANIFEST = "manifest.json"
 KIND = "abaca sequences"
 
@@ -37,6 +38,10 @@ class Targets(NamedTuple):
 class Sequences:
     """A prepared folder: every user's items in time order, and the split."""
 
+    events: npt.NDArray[np.uint8] | None = None  # (n,) numbers of types
+    types: EventTypes | None = None
+    """The types of events that the folder tells apart."""
+
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path = path
         self.manifest = manifest
@@ -46,6 +51,9 @@ class Sequences:
         self.times: npt.NDArray[np.float64] | None = None
         if "times.npy" in manifest["files"]:
             self.times = self._array("times.npy", np.float64)  # (n,)
+        if EVENTS in manifest["files"]:
+            self.events = self._array(EVENTS, np.uint8)
+            self.types = EventTypes.of(manifest["event_types"])
         self.valid = self._targets("valid.npy")
         self.test = self._targets("test.npy")
         self._check_shapes()
@@ -88,6 +96,10 @@ class Sequences:
         """The same memory as a plain array: slicing a memory map itself takes many times longer."""
         return np.asarray(self.items)
 
+    @property
+    def _flat(self) -> Flat:
+        return Flat(self._plain_items, self.times, self.events)
+
     @cached_property
     def catalogue(self) -> Catalogue:
         """Raw ids by item index, and the item table's columns."""
@@ -105,7 +117,9 @@ class Sequences:
 
     @property
     def training_targets(self) -> int:
-        """Training targets of an epoch: every training interaction but the first of each user."""
+        """Training targets of an epoch: of the types that are predicted, every one but the first row of each user."""
+        if self.types is not None:
+            return int(self.manifest["counts"]["training_targets"])
         return int(np.maximum(self.train_end - self.offsets[:-1] - 1, 0).sum())
 
     @property
@@ -125,12 +139,12 @@ class Sequences:
     def histories(self, users: Ints, positions: Ints) -> Histories:
         """What came before each position, with times where the log has them; `now` is the time at the position."""
         now = None if self.times is None else np.asarray(self.times[positions])
-        return stretches(self._plain_items, self.offsets[users], positions, self.times, now)
+        return stretches(self._flat, self.offsets[users], positions, now)
 
     def training(self, *, everything: bool = False) -> Histories:
         """What training may see of every user, with times where the log has them; or everything."""
         end = self.offsets[1:] if everything else self.train_end
-        return stretches(self._plain_items, self.offsets[:-1], end, self.times)
+        return stretches(self._flat, self.offsets[:-1], end)
 
     def __repr__(self) -> str:
         return f"Sequences({str(self.path)!r}, {self.users} users, {len(self.items)} interactions)"
@@ -164,7 +178,8 @@ class Sequences:
     def _check_shapes(self) -> None:
         users = len(self.train_end)
         fits = len(self.offsets) == users + 1 and self.offsets[-1] == len(self.items)
-        if not fits or (self.times is not None and len(self.times) != len(self.items)):
+        beside = [column for column in (self.times, self.events) if column is not None]
+        if not fits or any(len(column) != len(self.items) for column in beside):
             raise SequencesError(f"{self.path}: the arrays do not belong together; prepare the log again")
 
 
@@ -192,10 +207,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
         raise SequencesError(f"{file} does not describe sequences; `abaca prepare` makes a prepared folder")
     version = manifest.get("format")
-    if version != FORMAT:
-        cure = "update abaca" if isinstance(version, int) and version > FORMAT else "prepare the log again"
-        raise SequencesError(f"{path} is in format {version}, this release reads format {FORMAT}; {cure}")
+    if version not in (PLAIN, TYPED):
+        cure = "update abaca" if isinstance(version, int) and version > TYPED else "prepare the log again"
+        raise SequencesError(f"{path} is in format {version}, this release reads {PLAIN} and {TYPED}; {cure}")
     wanted = {"files": dict, "counts": dict, "catalogue": int, "split": dict, "fingerprint": str}
+    if isinstance(manifest.get("files"), dict) and EVENTS in manifest["files"]:
+        wanted["event_types"] = dict
     wrong = [key for key, type in wanted.items() if not isinstance(manifest.get(key), type)]
     if wrong:
         raise SequencesError(f"{file} lacks {', '.join(wrong)}; prepare the log again")

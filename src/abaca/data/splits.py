@@ -2,7 +2,7 @@
 
 import datetime
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,27 @@ class Split:
     """How many interactions would be targets but are the first of their user."""
 
 
-def leave_one_out(offsets: Ints) -> Split:
-    """Each user's last interaction is the test target, the one before it the validation target."""
+class Wanted(NamedTuple):
+    """The interactions that may be targets."""
+
+    places: Ints
+    """Where they are, ascending."""
+    named: str
+    """What they are, such as: events of type buy."""
+
+    def between(self, begin: Ints, end: Ints) -> int:
+        """How many of them are in the stretches [begin, end)."""
+        first, last = (np.searchsorted(self.places, edge) for edge in (begin, end))
+        return int(np.maximum(last - first, 0).sum())
+
+
+def leave_one_out(offsets: Ints, wanted: Wanted | None = None) -> Split:
+    """Each user's last interaction is the test target, the one before it the validation target.
+
+    With `wanted` these are the last two of the wanted ones, and training ends before the first of them.
+    """
+    if wanted is not None:
+        return _leave_wanted_out(offsets, wanted)
     ends, lengths = offsets[1:], np.diff(offsets)
     users = np.flatnonzero(lengths >= 3)
     train_end = ends.copy()
@@ -41,25 +60,46 @@ def leave_one_out(offsets: Ints) -> Split:
     return Split(rule, train_end, np.stack([users, ends[users] - 2], 1), np.stack([users, ends[users] - 1], 1))
 
 
+def _leave_wanted_out(offsets: Ints, wanted: Wanted) -> Split:
+    starts = offsets[:-1]
+    first, end = np.searchsorted(wanted.places, starts), np.searchsorted(wanted.places, offsets[1:])
+    users = np.flatnonzero(end - first >= 2)
+    valid, test = wanted.places[end[users] - 2], wanted.places[end[users] - 1]
+    users, valid, test = (part[valid > starts[users]] for part in (users, valid, test))
+    train_end = offsets[1:].copy()
+    train_end[users] = valid
+    rule = (
+        f"leave one out: of each user's {wanted.named} in time order, the last is the test target and the one before "
+        "it the validation target; everything before that is for training; users with fewer than 2 such events, or "
+        "with nothing before them, only train; the catalogue is every item"
+    )
+    return Split(rule, train_end, np.stack([users, valid], 1), np.stack([users, test], 1))
+
+
 def by_time(
-    offsets: Ints, before_valid: Ints, before_test: Ints, cuts: tuple[float, float], target: TargetChoice
+    offsets: Ints,
+    before: tuple[Ints, Ints],
+    cuts: tuple[float, float],
+    target: TargetChoice,
+    wanted: Wanted | None = None,
 ) -> Split:
     """Training before the first cut, validation targets until the second, test targets after it.
 
-    `before_valid` and `before_test` count each user's interactions before the cuts.
+    `before` counts each user's interactions before the cuts. With `wanted` only the wanted ones are targets.
     """
     starts = offsets[:-1]
-    valid_start, test_start = starts + before_valid, starts + before_test
+    valid_start, test_start = starts + before[0], starts + before[1]
+    of_which = "" if wanted is None else f", of those that are {wanted.named},"
     chosen = {"last": "the last one", "first": "the first one", "all": "each one"}[target]
     valid_from, test_from = (as_date(cut) or f"{cut:.15g}" for cut in cuts)
     rule = (
-        f"by time: interactions before {valid_from} are for training; {chosen} of each user from then until before "
-        f"{test_from} is a validation target, {chosen} from then on is a test target; its history is everything of the "
-        "user before it, and a target without history is left out; the catalogue is the items of training, and a "
-        "target outside it counts as a miss"
+        f"by time: interactions before {valid_from} are for training;{of_which} {chosen} of each user from then until "
+        f"before {test_from} is a validation target, {chosen} from then on is a test target; its history is "
+        "everything of the user before it, and a target without history is left out; the catalogue is the items of "
+        "training, and a target outside it counts as a miss"
     )
-    valid = _targets(valid_start, test_start, target)
-    test = _targets(test_start, offsets[1:], target)
+    valid = _targets(valid_start, test_start, target, wanted)
+    test = _targets(test_start, offsets[1:], target, wanted)
     candidates = len(valid) + len(test)
     valid, test = (rows[rows[:, 1] > starts[rows[:, 0]]] for rows in (valid, test))
     return Split(rule, valid_start, valid, test, cuts, candidates - len(valid) - len(test))
@@ -123,8 +163,12 @@ def _cut(engine: Engine, value: str | float, option: str, *, dates: bool) -> flo
     return engine.time_at(int(part * engine.count()))
 
 
-def _targets(begin: Ints, end: Ints, target: TargetChoice) -> Ints:
+def _targets(begin: Ints, end: Ints, target: TargetChoice, wanted: Wanted | None = None) -> Ints:
     """Rows (user, position) of the targets in [begin, end) of each user."""
+    if wanted is not None:
+        first, last = (np.searchsorted(wanted.places, edge).astype(np.int64) for edge in (begin, end))
+        found = _targets(first, last, target)
+        return np.stack([found[:, 0], wanted.places[found[:, 1]]], 1)
     users = np.flatnonzero(end > begin)
     if target == "last":
         return np.stack([users, end[users] - 1], 1)

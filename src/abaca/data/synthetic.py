@@ -4,6 +4,8 @@
 * `never-copy`: an item like the latest (of its cluster) that is not in the history.
 * `copy-twice`: nine places hold three items twice and three once, shuffled; then any item that they
   hold twice, equally likely.
+* `view-then-buy`: rounds of five events: three views of new items, one of them put into the cart, one of them bought,
+  which is the one in the cart with probability 0.75.
 * `mixed`: like a shop: popular items, tastes, more repeats after repeats; it has no exact answer.
 
 New items are drawn at random for each user, so that no model can know them by heart.
@@ -16,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow
 
-Rule = Literal["copy-after-repeat", "never-copy", "copy-twice", "mixed"]
+Rule = Literal["copy-after-repeat", "never-copy", "copy-twice", "view-then-buy", "mixed"]
 RULES: tuple[str, ...] = get_args(Rule)
 Ints = npt.NDArray[np.int64]
 
@@ -29,6 +31,10 @@ CLUSTER, STAY = 20, 16
 TWICE, ONCE = 3, 3
 """copy-twice: how many items the opening holds twice, and how many once."""
 
+ROUND = ("view", "view", "view", "cart", "buy")
+VIEWED, FROM_CART = 3, 0.75
+"""view-then-buy: the types of a round, items that it views, and how often the one in the cart is bought."""
+
 GROUPS = 20
 """mixed: how many tastes there are."""
 
@@ -37,7 +43,10 @@ BEGIN = 1_600_000_000
 
 
 def synthetic_log(rule: Rule, users: int, items: int, length: int, seed: int) -> pyarrow.Table:
-    """A log (user, item, time) of integers; `length` interactions a user, in `mixed` on average."""
+    """A log (user, item, time) of integers; `length` interactions a user, in `mixed` on average.
+
+    That of `view-then-buy` has a fourth column, the type of each event.
+    """
     return pyarrow.concat_tables(_tables(rule, users, items, length, seed))
 
 
@@ -52,7 +61,11 @@ def _tables(rule: Rule, users: int, items: int, length: int, seed: int) -> Itera
         gaps = rng.integers(1, 200_000, sequences.shape) if rule == "mixed" else np.ones_like(sequences)
         times = BEGIN + np.cumsum(gaps, axis=1)
         owners = np.broadcast_to(np.arange(first, first + some)[:, None], sequences.shape)
-        yield pyarrow.table({"user": owners[inside], "item": sequences[inside], "time": times[inside]})
+        made = pyarrow.table({"user": owners[inside], "item": sequences[inside], "time": times[inside]})
+        if rule == "view-then-buy":
+            types = np.resize(ROUND, sequences.shape[1])
+            made = made.append_column("event", pyarrow.array(np.broadcast_to(types, sequences.shape)[inside]))
+        yield made
 
 
 def _fresh(rng: np.random.Generator, users: int, items: int, count: int) -> Ints:
@@ -88,6 +101,16 @@ def _copy_twice(rng: np.random.Generator, users: int, items: int, length: int) -
     return np.take_along_axis(fresh, chosen, axis=1), np.full(users, length)
 
 
+def _view_then_buy(rng: np.random.Generator, users: int, items: int, length: int) -> tuple[Ints, Ints]:
+    rounds = -(-length // len(ROUND))
+    viewed = _fresh(rng, users, items, VIEWED * rounds).reshape(users, rounds, VIEWED)
+    carted = rng.integers(0, VIEWED, (users, rounds, 1))
+    other = (carted + rng.integers(1, VIEWED, carted.shape)) % VIEWED
+    bought = np.where(rng.random(carted.shape) < FROM_CART, carted, other)
+    taken = [viewed, *(np.take_along_axis(viewed, choice, 2) for choice in (carted, bought))]
+    return np.concatenate(taken, axis=2).reshape(users, -1)[:, :length], np.full(users, length)
+
+
 def _mixed(rng: np.random.Generator, users: int, items: int, length: int) -> tuple[Ints, Ints]:
     lengths = np.clip(rng.geometric(1 / max(length - 4, 1), users) + 4, 5, 20 * length)
     lengths[::-1].sort()  # the longest first, so that the users still active are the first ones
@@ -120,5 +143,6 @@ _MAKERS: dict[str, Callable[[np.random.Generator, int, int, int], tuple[Ints, In
     "copy-after-repeat": _copy_after_repeat,
     "never-copy": _never_copy,
     "copy-twice": _copy_twice,
+    "view-then-buy": _view_then_buy,
     "mixed": _mixed,
 }

@@ -1,7 +1,8 @@
 """Full ranking: every target against the whole catalogue, for anything that ranks, in chunks.
 
 A target is a *repeat* if it is anywhere in the user's whole history, else it is *new*. A *cold* target, one that
-training never saw, is a miss: no ranker can name it, its gains are 0, and it is counted.
+training never saw, is a miss: no ranker can name it, its gains are 0, and it is counted. Where only some types of
+events are predicted, a repeat is an item that had such an event before: bought again, not viewed again.
 
 A single list trades repeats for new items, so each *shelf* is ranked alone too: *buy again*, where only items of the
 history compete, on repeat targets; *discover*, where only the other items compete, on new targets.
@@ -76,6 +77,7 @@ class Evaluation:
     top_repeat: Bools  # (T, n) the recommended item is in the whole history
     repeat_probability: Floats  # (T,)
     now_known: bool = False  # the ranker was told the time of each target
+    repeats_of: tuple[str, ...] | None = None  # the types whose events make an item a repeat; None for all
 
     def __repr__(self) -> str:
         means = ", ".join(f"{metric} {self.mean(metric):.4f}" for metric in self.metric_names)
@@ -151,7 +153,14 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """Give the summary as plain data for `json.dumps`; a number that does not exist is None."""
-        head = {"name": self.name, "split": self.split, "targets": len(self.rank), "catalogue": self.catalogue}
+        head: dict[str, Any] = {
+            "name": self.name,
+            "split": self.split,
+            "targets": len(self.rank),
+            "catalogue": self.catalogue,
+        }
+        if self.repeats_of is not None:
+            head["repeats_of"] = list(self.repeats_of)
         return {**head, "now_known": self.now_known, **plain(asdict(self.summary))}
 
 
@@ -186,13 +195,21 @@ def evaluate(
         chosen = order[start : start + CHUNK]
         histories = sequences.histories(users[chosen], positions[chosen])
         told = histories if now else replace(histories, now=None)
-        parts.append(rank_chunk(ranker, told, items[chosen], catalogue, n))
+        parts.append(rank_chunk(ranker, told, items[chosen], catalogue, n, sequences.types))
         if progress is not None:
             progress(start + len(chosen), len(order))
     back = np.argsort(order)
     columns = Ranked(*(np.concatenate(column)[back] for column in zip(*parts, strict=True)))
     name = f"{ranker.name}, {NOW_KNOWN}" if now else ranker.name
-    return Evaluation(name, split, ks, catalogue, users, positions, items, *columns, now_known=now)
+    return Evaluation(
+        name, split, ks, catalogue, users, positions, items, *columns, now_known=now, repeats_of=repeats_of(sequences)
+    )
+
+
+def repeats_of(sequences: Sequences) -> tuple[str, ...] | None:
+    """The types whose events make an item a repeat; None for all."""
+    types = sequences.types
+    return types.target_names if types is not None and types.restricted else None
 
 
 @dataclass(frozen=True)

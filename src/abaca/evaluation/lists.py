@@ -13,7 +13,7 @@ import pyarrow.parquet
 
 from abaca.data.sequences import Sequences
 from abaca.errors import QueryError
-from abaca.evaluation.evaluate import Evaluation
+from abaca.evaluation.evaluate import Evaluation, repeats_of
 from abaca.evaluation.membership import Membership
 from abaca.evaluation.metrics import Ints
 from abaca.evaluation.ranking import shelf_ranks
@@ -75,7 +75,8 @@ class Lists:
         at = self.starts[users][:, None] + np.arange(n)  # (T, n)
         padded = np.concatenate([self.items, [PAD]])
         top = np.where(at < self.starts[users + 1][:, None], padded[np.minimum(at, len(self.items))], PAD)
-        held = Membership(sequences.histories(users, positions), len(sequences.catalogue))
+        histories, types = sequences.histories(users, positions), sequences.types
+        held = Membership(histories if types is None else types.owned(histories), len(sequences.catalogue))
         seen = held.holds(np.column_stack([items, top]))
         rank = np.where(items < catalogue, np.minimum(self._places(users, items), catalogue + 1), catalogue + 1)
         ahead = self._ahead(users, np.where(rank > catalogue, 0, rank), held) - seen[:, 0]  # the target aside
@@ -83,6 +84,7 @@ class Lists:
         return Evaluation(
             self.name, split, ks, catalogue, users, positions, items, rank,
             shelf_ranks(rank, ahead, seen[:, 0], catalogue), seen[:, 0], top.astype(np.int32), seen[:, 1:], unknown,
+            repeats_of=repeats_of(sequences),
         )  # fmt: skip
 
     def _ahead(self, users: Ints, places: Ints, held: Membership) -> Ints:

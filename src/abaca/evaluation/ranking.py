@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from abaca.evaluation.membership import Membership
 from abaca.evaluation.metrics import Bools, Floats, Ints
 from abaca.evaluation.ranker import Ranker
-from abaca.histories import Histories
+from abaca.histories import EventTypes, Histories
 from abaca.nn.answers import Question
 from abaca.types import PAD
 
@@ -29,14 +29,20 @@ class Ranked(NamedTuple):
     repeat_probability: Floats
 
 
-def rank_chunk(ranker: Ranker, histories: Histories, items: Ints, catalogue: int, n: int) -> Ranked:
-    """Rank a chunk of targets, and look targets and lists up in the whole histories."""
+def rank_chunk(
+    ranker: Ranker, histories: Histories, items: Ints, catalogue: int, n: int, types: EventTypes | None = None
+) -> Ranked:
+    """Rank a chunk of targets, and look targets and lists up in the whole histories.
+
+    With types, only events of those that are predicted make an item a repeat.
+    """
+    owned = histories if types is None else types.owned(histories)
     cold = items >= catalogue
     known = histories.known(catalogue)
     question = Question(
         targets=torch.from_numpy(np.where(cold, PAD, items)),  # no ranker can score a cold item
         n=n,
-        mass_of=torch.from_numpy(Membership(known, catalogue).rectangle()),
+        mass_of=torch.from_numpy(Membership(owned.known(catalogue), catalogue).rectangle()),
         banned=torch.empty(len(items), 0, dtype=torch.int64),
     )
     found = ranker.ask(known, question)
@@ -46,7 +52,7 @@ def rank_chunk(ranker: Ranker, histories: Histories, items: Ints, catalogue: int
     if rank.min() < 1 or rank.max() > catalogue + 1:
         raise ValueError(f"{ranker.name}: got ranks {rank.min()} to {rank.max()}, expected 1 to {catalogue + 1}")
     top = found.items.masked_fill(found.logits == -torch.inf, PAD).numpy().astype(np.int32)
-    whole = Membership(histories, 1 + max(catalogue - 1, int(items.max()), int(histories.items.max(initial=0))))
+    whole = Membership(owned, 1 + max(catalogue - 1, int(items.max()), int(owned.items.max(initial=0))))
     repeat = whole.holds(np.column_stack([items, top]))  # (T, 1 + n)
     shelf_rank = shelf_ranks(rank, found.ahead.numpy(), repeat[:, 0], catalogue)
     if shelf_rank.min() < 1:

@@ -8,15 +8,16 @@ logit is scaled by T, and the items named here become factor · logit + bonus. T
 held-out targets (`fit`). Counts come from training rows alone, so a target's own pair is never among them.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from abaca.evidence.habits import EDGES, KINDS, Clock, codes, describe
+from abaca.evidence.habits import EDGES, Clock, codes, describe, habits_of
 from abaca.evidence.transitions import Followers, Transitions
-from abaca.histories import Bools, Floats, Histories, Ints
+from abaca.histories import Bools, EventTypes, Floats, Histories, Ints
 from abaca.nn.logits import Additions, Scores, adjust
 
 MOST_FOLLOWERS = 100
@@ -42,10 +43,10 @@ class Weights:
     sharpness: float = 1.0
     """s: how early log(1 + s r) turns from linear to logarithmic."""
 
-    def by_habit(self, kind: str) -> dict[str, tuple[float, ...]]:
+    def by_habit(self, habits: Sequence[str]) -> dict[str, tuple[float, ...]]:
         """The numbers of each habit's buckets."""
         found, first = {}, 0
-        for name in KINDS[kind] if self.habits else ():
+        for name in habits if self.habits else ():
             size = len(EDGES[name]) + 1
             found[name] = self.habits[first : first + size]
             first += size
@@ -82,6 +83,12 @@ class Evidence:
     transitions: Transitions
     weights: dict[str, Weights]
     """By kind of habits; the kind follows from what is known of a history."""
+    types: EventTypes | None = None
+    """The types of events that are told apart."""
+
+    def habits(self, kind: str) -> tuple[str, ...]:
+        """The names of the habits of a kind."""
+        return habits_of(kind, self.types)
 
     def kind(self, histories: Histories) -> str:
         """The best fitted kind for what is known of the histories."""
@@ -91,7 +98,7 @@ class Evidence:
     def claims(self, histories: Histories, kind: str) -> Claims:
         """The items of the histories, and their followers."""
         catalogue = len(self.transitions.counts)
-        owned = describe(histories, self.window, self.clock, kind)
+        owned = describe(histories, self.window, self.clock, kind, self.types)
         followers = Followers(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
         if "followers" in self.parts:
             followers = self.transitions.after(histories, MOST_FOLLOWERS)
@@ -100,7 +107,7 @@ class Evidence:
         strength = np.zeros(len(own_keys))
         strength[np.searchsorted(own_keys, keys[is_own])] = followers.strength[is_own]
         new = ~is_own
-        buckets = codes(owned, kind)
+        buckets = codes(owned, self.habits(kind))
         rows = np.concatenate([owned.rows, followers.rows[new]])
         order = np.argsort(rows, kind="stable")
         return Claims(
@@ -134,7 +141,7 @@ class Evidence:
         if "habits" in self.parts:
             found["own"] = np.where(claims.own, weights.own, 0.0)
             table = np.asarray(weights.habits)
-            for column, name in enumerate(KINDS[kind]):
+            for column, name in enumerate(self.habits(kind)):
                 found[name] = np.where(claims.own, table[claims.codes[:, column]], 0.0)
         if "followers" in self.parts:
             share = np.where(claims.own, weights.own_followers, weights.followers)
@@ -144,10 +151,17 @@ class Evidence:
     def to_json(self) -> dict[str, Any]:
         """The fitted numbers; the counts are tensors."""
         weights = {
-            kind: {**asdict(found), "habits": {name: list(row) for name, row in found.by_habit(kind).items()}}
+            kind: {**asdict(found), "habits": {k: list(row) for k, row in found.by_habit(self.habits(kind)).items()}}
             for kind, found in self.weights.items()
         }
-        return {"parts": list(self.parts), "window": self.window, "clock": list(self.clock), "weights": weights}
+        types = {} if self.types is None else {"types": self.types.to_json()}
+        return {
+            "parts": list(self.parts),
+            "window": self.window,
+            "clock": list(self.clock),
+            "weights": weights,
+            **types,
+        }
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The counts."""
@@ -162,7 +176,9 @@ class Evidence:
         }
         counts = Transitions(**{name: tensor.numpy() for name, tensor in tensors.items()})
         gap, second = document["clock"]
-        return cls(tuple(document["parts"]), document["window"], Clock(float(gap), float(second)), counts, weights)
+        parts, clock = tuple(document["parts"]), Clock(float(gap), float(second))
+        types = EventTypes.of(document["types"]) if "types" in document else None
+        return cls(parts, document["window"], clock, counts, weights, types)
 
 
 def _adjusted(scores: Scores, scale: float, claims: Claims, factor: Floats, bonus: Floats) -> Scores:

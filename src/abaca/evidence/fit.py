@@ -41,7 +41,7 @@ START = (0.0, 0.0, 0.0, -1.0, 0.0, 2.0)
 class Problem(NamedTuple):
     """What the likelihood of N held-out targets reads; an entry is an item that evidence speaks of."""
 
-    kind: str
+    habits: tuple[str, ...]
     rows: Ints  # (P,) the target's row of each entry, ascending; each row has entries
     own: Ints  # (O,) the entries that are of the history
     codes: Ints  # (O, F)
@@ -57,7 +57,7 @@ class Problem(NamedTuple):
         row, entry = np.cumsum(chosen) - 1, np.cumsum(kept) - 1
         at, mine = self.entry[chosen], kept[self.own]
         return Problem(
-            self.kind, row[self.rows[kept]], entry[self.own[mine]], self.codes[mine], self.strength[kept],
+            self.habits, row[self.rows[kept]], entry[self.own[mine]], self.codes[mine], self.strength[kept],
             self.logits[kept], self.rest[chosen], np.where(at >= 0, entry[at], -1), self.hit[chosen],
         )  # fmt: skip
 
@@ -109,7 +109,7 @@ def problems(
         for kind in kinds:
             own = np.flatnonzero(claims[kind].own)
             mine = claims[kind].rows, own, claims[kind].codes[own], claims[kind].strength
-            parts[kind].append(Problem(kind, *mine, *read))
+            parts[kind].append(Problem(evidence.habits(kind), *mine, *read))
     return {kind: _joined(found) for kind, found in parts.items()}
 
 
@@ -148,7 +148,7 @@ def _joined(parts: list[Problem]) -> Problem:
         moved.append(part._replace(rows=part.rows + row, own=part.own + place, entry=entry))
         row, place = row + len(part.hit), place + len(part.rows)
     columns = zip(*(part[1:] for part in moved), strict=True)
-    return Problem(parts[0].kind, *(np.concatenate(column) for column in columns))
+    return Problem(parts[0].habits, *(np.concatenate(column) for column in columns))
 
 
 def choose_strength(problem: Problem, parts: tuple[str, ...]) -> float:
@@ -164,7 +164,7 @@ def choose_strength(problem: Problem, parts: tuple[str, ...]) -> float:
 
 def maximise(problem: Problem, parts: tuple[str, ...], strength: float) -> Floats:
     """The numbers with the highest penalised likelihood."""
-    sizes = [len(EDGES[name]) + 1 for name in KINDS[problem.kind]]
+    sizes = [len(EDGES[name]) + 1 for name in problem.habits]
     theta = torch.tensor([*START, *[0.0] * sum(sizes)], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS(
         [theta], max_iter=ROUNDS, history_size=30, tolerance_change=1e-7, line_search_fn="strong_wolfe"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from abaca.evidence.evidence import MOST_FOLLOWERS, Evidence
-from abaca.evidence.habits import DAY, EDGES, HOUR, KINDS, MOST_ITEMS
+from abaca.evidence.habits import DAY, EDGES, HOUR, MOST_ITEMS
 from abaca.evidence.transitions import DISTANCE, UNIT, Transitions
 from abaca.histories import Histories, Windows
 from abaca.nn.logits import Additions, Logits
@@ -101,7 +101,8 @@ class Habits(nn.Module):
     def __init__(self, evidence: Evidence, kinds: list[str]) -> None:
         super().__init__()
         self.window, (self.gap, self.second) = evidence.window, evidence.clock
-        self.names = max((KINDS[kind] for kind in kinds), key=len)
+        self.names = max((evidence.habits(kind) for kind in kinds), key=len)
+        self.types = evidence.types
         total = sum(len(EDGES[name]) + 1 for name in self.names)
         table = np.zeros((len(kinds), total))  # the habits of a kind are the first of those of the next
         own = np.zeros((len(kinds), 1))
@@ -126,7 +127,11 @@ class Habits(nn.Module):
         """The value of each habit (B, L), as in `describe`."""
         items, times, now = histories.items, histories.times, histories.now
         after = F.pad(items, (1, 0), value=-1)[:, :-1] == items.gather(1, at.end)  # right after the latest item
-        count, follow = at.counts([torch.ones_like(after), after])
+        marks = [torch.ones_like(after), after]
+        if self.types is not None:
+            assert histories.types is not None
+            marks.append((histories.types.unsqueeze(2) == torch.tensor(self.types.targets)).any(2))
+        count, follow, *taken = at.counts(marks)
         place = torch.arange(items.shape[1], device=items.device)
         first = at.same.int().argmax(2)
         since = (at.end + 1 - place).double()
@@ -137,6 +142,8 @@ class Habits(nn.Module):
             "rhythm": _rhythm(since, count, (place - first).double()),
             "window": (since <= self.window).double(),
         }
+        if histories.types is not None and taken:
+            values |= {"type": histories.types.double(), "taken": taken[0]}
         if times is None:
             return values
         moment = times.gather(1, at.end)  # (B, 1)
@@ -193,8 +200,9 @@ def latest(histories: Windows[Tensor], window: int) -> Windows[Tensor]:
     """The last `window` items of whole histories."""
     size = torch.sym_min(histories.items.shape[1], window)  # type: ignore[no-untyped-call]
     begin = (histories.positions + 1 - window).clamp_min(0)  # (B, 1)
-    items = histories.items.gather(1, begin + torch.arange(size, device=begin.device))
-    return Windows(items, histories.positions - begin)
+    places = begin + torch.arange(size, device=begin.device)
+    types = None if histories.types is None else histories.types.gather(1, places)
+    return Windows(histories.items.gather(1, places), histories.positions - begin, types=types)
 
 
 def _rhythm(since: Tensor, count: Tensor, span: Tensor) -> Tensor:

@@ -10,16 +10,19 @@ With p the place of the target, ℓ the place of an item's last occurrence, n it
     time         the time since the last occurrence, in usual gaps of the log
     time rhythm  as rhythm, in time
     hour, week   the share of its occurrences within an hour of the same hour of the day, and of the week
+    type         the number of the type of its last event
+    taken        its occurrences of the types that are predicted, such as purchases
 
 Times are measured to *now* where it is known, else to the latest interaction. Hours need *now*, and times that count
 from 1970.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from abaca.histories import Floats, Histories, Ints
+from abaca.histories import MOST_TYPES, EventTypes, Floats, Histories, Ints
 
 MOST_ITEMS = 300
 """Distinct items of a history that are described, the latest first."""
@@ -36,15 +39,19 @@ EDGES: dict[str, tuple[float, ...]] = {
     "time rhythm": (-0.5, *_RATIOS),
     "hour": _SHARES,
     "week": _SHARES,
+    "type": tuple(range(1, MOST_TYPES)),
+    "taken": (1, 2, 3, 4, 5, 7, 10, 15, 25, 50, 100),
 }
 """Where the buckets of each habit begin, but for the first."""
 
 KINDS: dict[str, tuple[str, ...]] = {
     "order": ("count", "since", "follow", "rhythm", "window"),
     "times": ("count", "since", "follow", "rhythm", "window", "time", "time rhythm"),
-    "now": tuple(EDGES),
+    "now": ("count", "since", "follow", "rhythm", "window", "time", "time rhythm", "hour", "week"),
 }
 """The habits that can be known: without times, with them, and with the moment of the query."""
+OF_TYPES = ("type", "taken")
+"""The habits that can be known too where events have types."""
 
 PLACES = 0.5
 """If more gaps than this share are equal, times are places of a history and say no more than the order."""
@@ -92,7 +99,12 @@ class Clock(NamedTuple):
         return "now" if histories.now is not None and self.second else "times"
 
 
-def describe(histories: Histories, window: int, clock: Clock, kind: str) -> Owned:
+def habits_of(kind: str, types: EventTypes | None) -> tuple[str, ...]:
+    """The names of the habits of a kind; those of types come first."""
+    return KINDS[kind] if types is None else OF_TYPES + KINDS[kind]
+
+
+def describe(histories: Histories, window: int, clock: Clock, kind: str, types: EventTypes | None = None) -> Owned:
     """The latest distinct items of each history, and the habits of a kind."""
     at = _Occurrences.of(histories)
     place = histories.lengths[at.rows]
@@ -107,13 +119,15 @@ def describe(histories: Histories, window: int, clock: Clock, kind: str) -> Owne
     }
     if kind != "order":
         values |= _in_time(histories, at, clock, known=kind == "now")
+    if types is not None:
+        values |= _in_types(types.fill(histories), at, types)
     return Owned(at.rows, at.items, values)
 
 
-def codes(owned: Owned, kind: str) -> Ints:
-    """The bucket of each habit (P, F), counted through all habits of the kind."""
+def codes(owned: Owned, habits: Sequence[str]) -> Ints:
+    """The bucket of each habit (P, F), counted through all of them."""
     columns, first = [], 0
-    for name in KINDS[kind]:
+    for name in habits:
         edges = np.asarray(EDGES[name])
         columns.append(first + np.searchsorted(edges, owned.values[name], side="right"))
         first += len(edges) + 1
@@ -195,6 +209,16 @@ def _in_time(histories: Histories, at: _Occurrences, clock: Clock, known: bool) 
         apart = np.abs(moment[histories.rows] - times) / clock.second
         values |= {"hour": _share_near(apart, DAY, at), "week": _share_near(apart, 7 * DAY, at)}
     return values
+
+
+def _in_types(histories: Histories, at: _Occurrences, types: EventTypes) -> dict[str, Floats]:
+    """The habits that need types."""
+    assert histories.types is not None
+    taken = (at.group >= 0) & np.isin(histories.types, types.targets)
+    return {
+        "type": histories.types[at.last].astype(np.float64),
+        "taken": np.bincount(at.group[taken], minlength=len(at.rows)).astype(np.float64),
+    }
 
 
 def _share_near(apart: Floats, period: float, at: _Occurrences) -> Floats:

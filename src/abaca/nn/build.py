@@ -8,13 +8,16 @@ import torch
 from torch import nn
 
 from abaca.errors import SpecError
+from abaca.histories import EventTypes
 from abaca.nn.encoders import Encoder, encoder_class
 from abaca.nn.model import Model
 from abaca.nn.outputs import Output, make_output
 
 
-def make_model(encoder: str | Encoder, output: str | Output, catalogue: int, **options: Any) -> Model:
-    """A fresh model for `catalogue` items; options are the encoder's (`dim`, `dropout`, …).
+def make_model(
+    encoder: str | Encoder, output: str | Output, catalogue: int, *, types: EventTypes | None = None, **options: Any
+) -> Model:
+    """A fresh model for `catalogue` items, and for types of events; options are the encoder's (`dim`, `dropout`, …).
 
     An encoder or output layer given as an object is a pattern: a new one is made of its class and its options.
     """
@@ -26,7 +29,7 @@ def make_model(encoder: str | Encoder, output: str | Output, catalogue: int, **o
     sizes = kind.Options(**options) if isinstance(encoder, str) else replace(encoder.options, **options)
     built, layer = kind(sizes), make_output(output)
     layer.build(built.layers, sizes.dim, catalogue)
-    return Model(built, layer, nn.Embedding(catalogue, sizes.dim))
+    return Model(built, layer, nn.Embedding(catalogue, sizes.dim), types)
 
 
 def check_memory(encoder: str | Encoder, output: str | Output, catalogue: int, **options: Any) -> None:

@@ -85,7 +85,8 @@ class Api:
     async def recommend(self, ask: requests.Ask) -> Response:
         """Recommend items after one history or several."""
         model = self._model(ask.model)
-        found = await self.service.recommend(model, ask.asked, ask.policy, ask.times_asked, ask.moment)
+        known = ask.times_asked, ask.moment, ask.types_asked
+        found = await self.service.recommend(model, ask.asked, ask.policy, *known)
         self._metrics.unknown(sum(len(one.unknown) for one in found))
 
         def written() -> Response:

@@ -16,7 +16,7 @@ from abaca.serve.times import (
     NowField,
     SecondsField,
     TimesField,
-    check_times,
+    check_each,
     without_default,
 )
 from abaca.types import Id
@@ -33,6 +33,7 @@ UserId = Annotated[Annotated[int, Field(strict=True)] | _InAddress, BeforeValida
 
 Found = Annotated[int, Field(ge=1, le=MOST_FOUND, description="Number of results.")]
 Words = Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]
+TypeName = Annotated[str, Field(max_length=LONGEST_ID)]
 ModelName = Annotated[str, Field(max_length=LONGEST_ID, description="Name of the model; the first by default.")]
 
 
@@ -73,6 +74,14 @@ class Ask(rules.ListedRules, BaseModel):
     ] = []
     times: TimesField = []
     now: NowField = 0.0
+    types: Annotated[
+        list[TypeName] | list[list[TypeName] | None],
+        Field(
+            description="The type of each event of the history, as in the training log. One for each item; with "
+            "`histories` a list for each of them, or null. Only for models that were trained with types.",
+            json_schema_extra=without_default,
+        ),
+    ] = []
 
     @model_validator(mode="after")
     def _one_or_many(self) -> "Ask":
@@ -82,7 +91,7 @@ class Ask(rules.ListedRules, BaseModel):
             raise ValueError(
                 f"{len(self.asked)} histories with n = {self.n}: at most {MOST_ITEMS} items; send several requests"
             )
-        _ = self.times_asked
+        _ = self.times_asked, self.types_asked
         return self
 
     @property
@@ -95,7 +104,14 @@ class Ask(rules.ListedRules, BaseModel):
         """The times of each history; None where none are given."""
         if "times" not in self.model_fields_set:
             return None
-        return check_times(self.times, self.asked, several="histories" in self.model_fields_set)
+        return check_each(self.times, self.asked, "times", several="histories" in self.model_fields_set)
+
+    @property
+    def types_asked(self) -> list[list[str] | None] | None:
+        """The types of the events of each history; None where none are given."""
+        if "types" not in self.model_fields_set:
+            return None
+        return check_each(self.types, self.asked, "types", several="histories" in self.model_fields_set)
 
     @property
     def moment(self) -> Moment | None:

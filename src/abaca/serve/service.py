@@ -65,6 +65,7 @@ class _Job(NamedTuple):
     history: Sequence[Id]
     times: Sequence[Moment] | None
     now: Moment | None
+    types: Sequence[str] | None
 
 
 class Service:
@@ -102,11 +103,13 @@ class Service:
         policy: Policy,
         times: Times = None,
         now: Moment | None = None,
+        types: Sequence[Sequence[str] | None] | None = None,
     ) -> list[Recommendations]:
-        """One answer per history, with its times where they are known; concurrent requests share batches."""
+        """One answer per history, with its times and types where known; concurrent requests share batches."""
         query = _Query(model, policy)
-        each = zip(histories, times or [None] * len(histories), strict=True)
-        return await self.batcher.submit([_Job(query, history, known, now) for history, known in each])
+        nothing = [None] * len(histories)
+        each = zip(histories, times or nothing, types or nothing, strict=True)
+        return await self.batcher.submit([_Job(query, history, known, now, kinds) for history, known, kinds in each])
 
     def reload(self) -> list[Loaded]:
         """Read every model again. A broken one raises ModelError, and all the old ones stay."""
@@ -149,7 +152,8 @@ def _recommend(jobs: list[_Job]) -> Sequence[Recommendations | Exception]:
     try:
         times, now = [job.times for job in jobs], [job.now for job in jobs]
         ask = query.model.recommender.recommend_many
-        return ask([job.history for job in jobs], times=times, now=now, policy=query.policy)
+        types = [job.types for job in jobs]
+        return ask([job.history for job in jobs], times=times, now=now, types=types, policy=query.policy)
     except Exception as error:
         return [error] if len(jobs) == 1 else [result for job in jobs for result in _recommend([job])]
 

@@ -111,18 +111,18 @@ BodySecondsField = Annotated[
 ]
 
 
-def check_times(times: ListTimes, histories: Sequence[Sequence[Any]], *, several: bool) -> list[list[Moment] | None]:
-    """The times of each history; ValueError where they do not fit the histories."""
-    nested = [entry for entry in times if entry is None or isinstance(entry, list)]
-    if (several and len(nested) < len(times)) or (not several and nested):
-        raise ValueError("times: with history give a list of times, with histories a list of such lists")
-    each: list[Any] = list(times) if several else [times]
+def check_each(given: Sequence[Any], histories: Sequence[Sequence[Any]], what: str, *, several: bool) -> list[Any]:
+    """The times, or the types, of each history; ValueError where they do not fit the histories."""
+    nested = [entry for entry in given if entry is None or isinstance(entry, list)]
+    if (several and len(nested) < len(given)) or (not several and nested):
+        raise ValueError(f"{what}: with history give a list of {what}, with histories a list of such lists")
+    each: list[Any] = list(given) if several else [given]
     if len(each) != len(histories):
-        raise ValueError(f"times: {len(each)} lists for {len(histories)} histories; give one each, or null")
+        raise ValueError(f"{what}: {len(each)} lists for {len(histories)} histories; give one each, or null")
     for place, (history, found) in enumerate(zip(histories, each, strict=True)):
         if found is not None and len(found) != len(history):
-            where = f"times.{place}" if several else "times"
-            raise ValueError(f"{where}: {len(found)} times for {len(history)} items; give one each")
+            where = f"{what}.{place}" if several else what
+            raise ValueError(f"{where}: {len(found)} {what} for {len(history)} items; give one each")
     return each
 
 

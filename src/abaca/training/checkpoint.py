@@ -35,7 +35,7 @@ from abaca.durable import LOCK, checksum, file_facts, locked, put_in_place, whol
 from abaca.errors import ModelError, SpecError
 from abaca.evaluation.baselines import BASELINES, Baseline
 from abaca.evidence.evidence import Evidence
-from abaca.histories import Ints
+from abaca.histories import EventTypes, Ints
 from abaca.nn.build import make_model
 from abaca.nn.model import Model
 from abaca.plugins import import_paths, output_layer
@@ -177,6 +177,11 @@ class Saved:
                 f"'{self.output}' is a simple rule: it has no item vectors; train a model without `baseline`"
             )
         return self.ranks
+
+    @property
+    def types(self) -> EventTypes | None:
+        """The types of events that it tells apart."""
+        return types_of(self.training)
 
     @property
     def figure(self) -> float | None:
@@ -364,9 +369,15 @@ def _build(document: dict[str, Any], catalogue: int, tensors: dict[str, Tensor])
             )
     output = output_layer(document["output"], document.get("output_options", {}))
     with torch.random.fork_rng(devices=[]):
-        model = make_model(document["encoder"], output, catalogue, **document["encoder_options"])
+        types = types_of(document["training"])
+        model = make_model(document["encoder"], output, catalogue, types=types, **document["encoder_options"])
     model.load_state_dict(tensors)
     return model.eval()
+
+
+def types_of(training: dict[str, Any]) -> EventTypes | None:
+    """The types of events in the record of a training."""
+    return EventTypes.of(training["event_types"]) if "event_types" in training else None
 
 
 def _evidence(document: dict[str, Any], tensors: dict[str, Tensor]) -> Evidence | None:

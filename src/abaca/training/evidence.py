@@ -43,6 +43,7 @@ def fit_evidence(
         Clock.of(rows),
         Transitions.count(rows, model.catalogue),
         {} if before is None else before.weights,
+        sequences.types,
     )
     if everything or not len(sequences.valid.users):
         return (counted if counted.weights else None), {}

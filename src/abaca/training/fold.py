@@ -35,7 +35,7 @@ def carried(saved: Saved, known: Ints, rows: Histories | Pairs) -> Model:
     pairs = cooccurrences(rows, len(known)) if isinstance(rows, Histories) else rows
     output = output_layer(saved.output, saved.output_options)
     with torch.random.fork_rng(devices=[]):
-        model = make_model(saved.encoder, output, len(known), **saved.encoder_options)
+        model = make_model(saved.encoder, output, len(known), types=saved.types, **saved.encoder_options)
     old, weights = saved.model, dict(model.named_parameters())
     pairs_of_tables = zip(_tables(model), _tables(old), strict=True)
     tables = [(table.weight, before.weight) for table, before in pairs_of_tables]

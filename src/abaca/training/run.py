@@ -113,8 +113,10 @@ class Run:
         torch.manual_seed(self.options.seed)
         rows = sequences.training(everything=self.refit_epochs is not None)
         if self.start_from is not None:
-            return carried(self.start_from, known_items(self.start_from.catalogue, catalogue), rows)
-        model = make_model(self.encoder, output, catalogue.size, **self.encoder_options)
+            model = carried(self.start_from, known_items(self.start_from.catalogue, catalogue), rows)
+            model.types = sequences.types  # the usual one may be another
+            return model
+        model = make_model(self.encoder, output, catalogue.size, types=sequences.types, **self.encoder_options)
         if self.options.start == "counts":
             start_from_counts(model, rows, self.options.seed)
         return model
@@ -132,6 +134,9 @@ class Run:
         called.on_start(self.started(sequences, folder, trainer.progress["records"]))
         trainer.run(called, folder)
         found = {key: trainer.progress[key] for key in ("best", "records", "best_epoch")}
+        if sequences.types is not None and trainer.epochs.type_weights is not None:
+            weights = trainer.epochs.type_weights.tolist()
+            found["type_weights"] = dict(zip(sequences.types.names, weights, strict=True))
         return found if self.refit_epochs is None else {**found, "best_epoch": self.refit_epochs - 1}
 
     def started(self, sequences: Sequences, folder: Path | None, records: Sequence[Record] = ()) -> Start:
@@ -168,6 +173,8 @@ def _data(sequences: Sequences) -> dict[str, Any]:
     split, prepared = manifest["split"], manifest["options"]
     of_log = {"last_time": source.get("last_time"), "rows": manifest["counts"].get("read")}
     size = {"counts": manifest["counts"], "period": period_of(sequences), "abaca": __version__}
+    if sequences.types is not None:
+        size["event_types"] = manifest["event_types"]
     return {"split": split, "prepared": prepared, "source": read, "time_unit": sequences.time_unit, **size, **of_log}
 
 
@@ -218,7 +225,7 @@ def finished_run(folder: Path, identity: dict[str, Any]) -> Saved | None:
 
 def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
     """Refuse to resume another run."""
-    first = {"start": "random"}  # the start of runs of the last release
+    first = {"start": "random", "event_weights": ""}  # runs of earlier releases
     was, now = (
         {
             **first, **run, **run["encoder_options"], **run["options"],

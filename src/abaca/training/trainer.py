@@ -21,6 +21,7 @@ from abaca.nn.model import Model
 from abaca.options import TrainingOptions
 from abaca.training.callbacks import Callback, Step
 from abaca.training.checkpoint import load_state, save_state
+from abaca.training.eventweights import type_weights
 from abaca.types import Record
 
 log = logging.getLogger(__name__)
@@ -51,12 +52,17 @@ class Trainer:
             options.overlap,
             options.batch_targets,
             options.seed,
+            sequences.events,
+            type_weights(sequences, options.event_weights, everything=everything),
         )
+        if self.epochs.type_weights is not None and not model.output.can_weigh:
+            raise SpecError(f"the loss of {model.output.spec} has no weights: leave out event_weights and targets_of")
         self.validates = not everything and len(sequences.valid.users) > 0
         self.steps_per_epoch = self.epochs.steps(0)
         if not self.steps_per_epoch:
             raise SequencesError(
-                f"{sequences.path} has nothing to train on: no user has two training interactions; prepare a longer log"
+                f"{sequences.path} has nothing to train on: no user has a training target after another interaction; "
+                "prepare a longer log"
             )
         self.optimizer = torch.optim.AdamW(
             model.parameters(), lr=options.lr, weight_decay=options.weight_decay, fused=True
@@ -124,7 +130,10 @@ class Trainer:
             group["lr"] = self.options.lr * self._rate()
         self.optimizer.zero_grad()  # before the loss makes new gradients
         windows = batch.windows.map(lambda part: torch.from_numpy(part).to(self.device))
-        loss = self.model.loss(windows, torch.from_numpy(batch.targets).to(self.device), self.options.share)
+        weights = None if batch.weights is None else torch.from_numpy(batch.weights).to(self.device)
+        loss = self.model.loss(windows, torch.from_numpy(batch.targets).to(self.device), self.options.share, weights)
+        if weights is not None:  # divided by the number of targets below, it is their weighted mean
+            loss = loss * (count / float(weights.sum()))
         if not math.isfinite(loss.item()):
             raise TrainingError(
                 f"the loss is {loss.item()} in epoch {self.progress['epoch'] + 1}, step {self.progress['step'] + 1}: "

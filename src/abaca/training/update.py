@@ -156,6 +156,14 @@ def _numbers(before: Catalogue, sequences: Sequences) -> tuple[Ints, Catalogue]:
     return number, Catalogue(ids, None, columns)
 
 
+def check_types(saved: Saved, sequences: Sequences) -> None:
+    """Refuse events of a type that the model does not know."""
+    known, found = (None if types is None else set(types.names) for types in (saved.types, sequences.types))
+    if known != found:
+        new = ", ".join(sorted((found or set()) - (known or set())))
+        raise LogError(f"the log has events of type {new}, which the model does not know; train a new one")
+
+
 def hold_out_new(sequences: Sequences, since: float | None) -> None:
     """Keep the validation targets that are new: a model that saw everything has seen the others."""
     users, positions = sequences.valid

@@ -27,8 +27,8 @@ class Inputs(NamedTuple):
     is known per prediction, states are per position: other positions take the time of the next item as their moment.
     """
 
-    windows: Windows[Tensor]  # items (B, L), positions (B, T), and where they are known times (B, L) and now (B, T)
-    embedded: Tensor  # (B, L, D); after the end of a window any item's
+    windows: Windows[Tensor]  # items, types (B, L), positions (B, T), and where they are known times (B, L), now (B, T)
+    embedded: Tensor  # (B, L, D) plus the vector of the event's type, where there are types; after the end any item's
     table: Tensor  # (V, D)
 
 

@@ -40,7 +40,8 @@ class GRU4Rec(Encoder):
     def forward(self, inputs: Inputs) -> Tensor:
         """States (B, L, 1, D)."""
         items, table = inputs.windows.items.clamp_min(0), inputs.table
-        if not self.training and gru.rows_are_cheaper(self.gru, table, items):
+        plain = not self.training and inputs.windows.types is None  # inputs are rows of the item table
+        if plain and gru.rows_are_cheaper(self.gru, table, items):
             hidden = gru.run_rows(self.gru, table, items)
         else:
             hidden = gru.run(self.gru, self.dropout(inputs.embedded))  # (B, L, H)

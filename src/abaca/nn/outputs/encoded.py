@@ -25,6 +25,7 @@ class Encoded(NamedTuple):
     windows: Windows[Tensor]
     table: Tensor  # (V, D)
     bias: Tensor | None = None  # (V,) what a sampled loss adds to the logit of each item
+    weights: Tensor | None = None  # (N,) of each row in the loss; None where all are alike
 
     @property
     def items(self) -> Tensor:
@@ -54,6 +55,10 @@ class Encoded(NamedTuple):
         """Flatten (B, T, …) to the rows (N, …)."""
         asked = self.asked
         return per_prediction.flatten(0, 1) if bool(asked.all()) else per_prediction[asked]  # a view costs nothing
+
+    def weighted(self, per_prediction: Tensor | None) -> "Encoded":
+        """The same with weights of the predictions (B, T), where there are any."""
+        return self if per_prediction is None else self._replace(weights=self.rows(per_prediction))
 
     @property
     def history_of_row(self) -> Tensor:

@@ -67,8 +67,10 @@ class MixtureOfSoftmaxes(SpelledOutput):
         with torch.no_grad():
             hit = _log_probability(flat, repeated).view(-1, count)  # (N, H) log P_k(target)
             responsible = (hit + mixture.log_share).softmax(dim=1)
-        surrogate = cross_entropy(flat, repeated, responsible.flatten())
-        value = -(hit + mixture.log_share).logsumexp(dim=1).sum()
+            weights = 1.0 if encoded.weights is None else encoded.weights.unsqueeze(1)
+        surrogate = cross_entropy(flat, repeated, (responsible * weights).flatten())
+        mixed = (hit + mixture.log_share).logsumexp(dim=1)
+        value = -(mixed if encoded.weights is None else mixed * encoded.weights).sum()
         return value + (surrogate - surrogate.detach())
 
     def scores(self, encoded: Encoded) -> Mixture:

@@ -26,6 +26,8 @@ class Output(nn.Module):
     """Whether its scores are `Logits` over the model's item table, which an index can search."""
     exportable: bool = False
     """Whether its scores are `Logits` that ONNX can express."""
+    can_weigh: bool = False
+    """Whether its loss reads `encoded.weights`."""
     excludes_history: bool = False
     """Whether items of the window are never recommended."""
     evidence: tuple[str, ...] = ()
@@ -56,7 +58,7 @@ class Output(nn.Module):
         return []
 
     def loss(self, encoded: Encoded, targets: Tensor) -> Tensor:
-        """Sum of −log P(target) over the rows (N,)."""
+        """Sum of −log P(target) over the rows (N,), each times its weight where there are weights."""
         raise NotImplementedError
 
     def scores(self, encoded: Encoded) -> Scores:
@@ -68,6 +70,7 @@ class SpelledOutput(Output):
     """An output layer of the paper, whose options are its spec."""
 
     Options = OutputSpec
+    can_weigh = True
 
     def __init__(self, options: OutputSpec) -> None:
         super().__init__(options)

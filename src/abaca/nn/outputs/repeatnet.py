@@ -50,8 +50,11 @@ class RepeatNet(SpelledOutput):
         repeated = at_target.any(dim=1)
         copied = log_mode[repeated, 0] + log_repeat[at_target]
         new = (~repeated).nonzero().squeeze(1)
-        explored = cross_entropy(explore.take(new), targets[new])
-        return explored - log_mode[new, 1].sum() - copied.sum()
+        if encoded.weights is None:
+            return cross_entropy(explore.take(new), targets[new]) - log_mode[new, 1].sum() - copied.sum()
+        explored = cross_entropy(explore.take(new), targets[new], encoded.weights[new])
+        modes = (log_mode[new, 1] * encoded.weights[new]).sum()
+        return explored - modes - (copied * encoded.weights[repeated]).sum()
 
     def scores(self, encoded: Encoded) -> Logits:
         """The mixture as base + overrides: an item of the history gets log p_r + log a_x − log p_e + S."""

@@ -37,7 +37,7 @@ class Softmax(SpelledOutput):
 
     def loss(self, encoded: Encoded, targets: Tensor) -> Tensor:
         """Sum of −log P(target) over the rows."""
-        return cross_entropy(self.logits(encoded), targets)
+        return cross_entropy(self.logits(encoded), targets, encoded.weights)
 
     def scores(self, encoded: Encoded) -> Logits:
         """The logits, without the history's items under nodup."""
