@@ -774,7 +774,7 @@ def test_recommend_refuses_times_that_do_not_fit(cli: Cli, shop: Shop, options: 
 
 def test_recommend_refuses_times_beside_a_file(cli: Cli, shop: Shop, tmp_path: Path) -> None:
     to = tmp_path / "answers.csv"
-    refused(cli("recommend", shop.model, "--histories", shop.log, "--to", to, "--times", "1"), "a log has its times")
+    refused(cli("recommend", shop.model, "--histories", shop.log, "--to", to, "--times", "1"), "a log has its own")
     refused(cli("recommend", shop.model, "--histories", shop.log, "--to", to, "--now", "time"), "--now takes numbers")
 
 
