@@ -91,7 +91,7 @@ class LiveModel:
         retired = [*self.saved.retired, *(ids[before.size + place] for place in np.flatnonzero(counts == 0))]
         saved = replace(
             self.saved,
-            ranks=self._with_items(catalogue.size) if new else self.saved.model,
+            ranks=self._with_items(catalogue) if new else self.saved.model,
             catalogue=catalogue,
             evidence=replace(self.evidence, transitions=transitions),
             popularity=None if popularity is None else np.append(popularity, np.zeros(new, np.int64)),
@@ -100,13 +100,13 @@ class LiveModel:
         search = ItemSearch(catalogue) if new else self.loaded.search
         return replace(self.loaded, recommender=self.loaded.recommender.with_model(saved), search=search)
 
-    def _with_items(self, size: int) -> Model:
-        first = self.saved.catalogue.size
+    def _with_items(self, catalogue: Catalogue) -> Model:
+        first, size = self.saved.catalogue.size, catalogue.size
         near = self.counts.near(set(range(first, size)))
         pairs = {(other, new): units for (new, other), units in near.items() if other < first}
         keys = np.array([a * size + b for a, b in pairs], dtype=np.int64)
         known = np.where(np.arange(size) < first, np.arange(size), -1)
-        return carried(self.saved, known, (keys, np.array(list(pairs.values())) / UNIT))
+        return carried(self.saved, known, (keys, np.array(list(pairs.values())) / UNIT), catalogue.columns)
 
 
 class Learner:

@@ -38,6 +38,7 @@ def start_from_counts(model: Model, rows: Histories, seed: int) -> None:
     for table in tables:
         catalogue, dim = table.weight.shape
         table.weight.copy_(start_vectors(keys, weights, catalogue, dim, generator))
+    model.forget_cold()
     for projection in model.output.item_projections:
         projection.weight.copy_(DEVIATION * torch.randn(projection.weight.shape, generator=generator))
 

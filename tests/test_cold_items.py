@@ -1,0 +1,95 @@
+"""Items without interactions: on a log where categories follow each other, features alone find the right ones."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+
+from abaca.errors import SpecError
+from abaca.evaluation.cold import evaluate_cold
+from abaca.recommender import Recommender
+
+CATEGORIES, EACH, USERS, LENGTH = 4, 15, 150, 12
+FAST: dict[str, Any] = {
+    "output": "softmax", "epochs": 4, "dim": 16, "blocks": 1, "lr": 0.01, "warmup": 10, "average": 0.0,
+    "options": "fixed", "hold_out_items": 0.2, "seed": 1,
+}  # fmt: skip
+
+
+def log() -> pyarrow.Table:
+    """Category c + 1 follows category c; which of its items is random."""
+    random = np.random.default_rng(0)
+    place = np.arange(LENGTH)
+    items = (random.integers(CATEGORIES, size=(USERS, 1)) + place) % CATEGORIES
+    items = items + CATEGORIES * random.integers(EACH, size=(USERS, LENGTH))
+    users = np.repeat(np.arange(USERS), LENGTH)
+    return pyarrow.table({"user": users, "item": items.ravel(), "time": np.tile(place, USERS)})
+
+
+def item_table() -> pyarrow.Table:
+    ids = np.arange(CATEGORIES * EACH)
+    return pyarrow.table(
+        {"item": ids, "kind": [f"kind {id % CATEGORIES}" for id in ids], "title": [f"t{id}" for id in ids]}
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Recommender:
+    return Recommender(features="kind", **FAST).fit(log(), items=item_table())
+
+
+def cold_ids(recommender: Recommender) -> list[int]:
+    assert recommender.sequences is not None
+    catalogue = recommender.sequences.catalogue
+    return [int(id) for id in catalogue.ids[catalogue.size :]]
+
+
+def test_cold_items_of_the_right_category_are_recommended_first(fitted: Recommender) -> None:
+    cold = cold_ids(fitted)
+    assert len(cold) == 12
+    for last in range(CATEGORIES):
+        warm = next(id for id in range(CATEGORIES * EACH) if id % CATEGORIES == last and id not in cold)
+        right = {id for id in cold if id % CATEGORIES == (last + 1) % CATEGORIES}
+        found = fitted.recommend([warm], len(cold), candidates=cold)
+        assert set(found.ids[: len(right)]) == right
+
+
+def test_cold_targets_are_found_among_cold_items(fitted: Recommender) -> None:
+    assert fitted.sequences is not None
+    ranks = evaluate_cold(fitted.ranker(), fitted.sequences, cutoffs=(5,))
+    found = ranks.summarise(100)
+    assert found.items == 12
+    assert found.targets == int(ranks.cold.sum()) > 10
+    assert found.random["hr@5"] == pytest.approx(5 / 12)
+    assert found.cold["hr@5"].value > 2 * found.random["hr@5"]  # items of one category are equal, and ties count
+    whole = fitted.evaluate(cutoffs=(10,))
+    assert whole.catalogue == CATEGORIES * EACH
+    assert whole.summary.cold == found.targets
+    assert (ranks.rank <= whole.rank).all()
+
+
+def test_similar_items_of_a_cold_one_share_its_category(fitted: Recommender) -> None:
+    for cold in cold_ids(fitted)[:3]:
+        assert {int(item.id) % CATEGORIES for item in fitted.similar(cold, 5)} == {cold % CATEGORIES}
+
+
+def test_a_saved_model_answers_alike(fitted: Recommender, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
+    again = Recommender.load(tmp_path / "model")
+    history = cold_ids(fitted)[:2]
+    assert again.recommend(history).ids == fitted.recommend(history).ids
+    assert again.similar(history[0]) == fitted.similar(history[0])
+
+
+def test_without_features_nothing_is_cold_to_rank() -> None:
+    plain = Recommender(**FAST | {"epochs": 1}).fit(log())
+    assert plain.sequences is not None
+    with pytest.raises(SpecError, match="ranks no cold items"):
+        evaluate_cold(plain.ranker(), plain.sequences)
+
+
+def test_features_need_an_item_table() -> None:
+    with pytest.raises(SpecError, match="no column 'kind'"):
+        Recommender(features=["kind"], **FAST).fit(log())
