@@ -59,6 +59,7 @@ def test_the_kinds_of_columns_are_recognised() -> None:
     kinds = {name: kind_of([value for value in values if value is not None]) for name, values in TABLE.items()}
     assert kinds == {"brand": "category", "tags": "list", "price": "number", "title": "text", "vector": "vector"}
     assert kind_of(["Drama|War", "Comedy", "Drama"]) == "list"
+    assert kind_of([[3, 17], [4, 5]]) == "list"
 
 
 def test_entries_of_a_column_have_norm_one_and_unseen_values_have_none() -> None:

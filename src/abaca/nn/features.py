@@ -47,7 +47,7 @@ class FeatureVectors(nn.Module):
 
     def of_warm(self) -> Tensor:
         """g of all warm items (W, D)."""
-        return _Product.apply(self.weight, *self._warm_matrices())  # type: ignore[no-untyped-call, no-any-return]
+        return _Product.apply(self.weight, *self.warm_matrices())  # type: ignore[no-untyped-call, no-any-return]
 
     def of(self, items: Tensor) -> Tensor:
         """g of some items (S,): (S, D)."""
@@ -63,7 +63,7 @@ class FeatureVectors(nn.Module):
             return rows
         return rows * (torch.rand(len(rows), 1, device=rows.device) >= self.dropout)
 
-    def _warm_matrices(self) -> tuple[Tensor, Tensor]:
+    def warm_matrices(self) -> tuple[Tensor, Tensor]:
         """The entries of warm items as a sparse matrix (W, F), and its transpose."""
         if self._matrices is None or self._matrices[0].device != self.weight.device:
             count = int(self.starts[self.warm])

@@ -135,7 +135,7 @@ class ItemFeatures:
 def kind_of(values: Sequence[Any]) -> str:
     """The kind that the values of a column suggest."""
     if all(_is_sequence(value) for value in values):
-        return "vector" if all(_is_number(entry) for value in values for entry in value) else "list"
+        return "vector" if _are_vectors(values) else "list"
     if all(_is_number(value) for value in values):
         return "number"
     texts = [str(value) for value in values]
@@ -143,6 +143,13 @@ def kind_of(values: Sequence[Any]) -> str:
         return "list"
     several_words = sum(len(WORD.findall(text)) > 1 for text in texts) > len(texts) / 2
     return "text" if several_words and len(set(texts)) > len(texts) / 2 else "category"
+
+
+def _are_vectors(values: Sequence[Sequence[Any]]) -> bool:
+    """Lists of one length, of numbers that are not all whole; lists of whole numbers are lists of codes."""
+    entries = [entry for value in values for entry in value]
+    whole = all(isinstance(entry, numbers.Integral) for entry in entries)
+    return len({len(value) for value in values}) == 1 and not whole and all(map(_is_number, entries))
 
 
 def _column(name: str, kind: str, values: list[Any]) -> ItemColumn:
