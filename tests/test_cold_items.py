@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pytest
+import torch
 
-from abaca.errors import SpecError
+from abaca.errors import QueryError, SpecError
 from abaca.evaluation.cold import evaluate_cold
 from abaca.recommender import Recommender
 
@@ -81,6 +82,41 @@ def test_a_saved_model_answers_alike(fitted: Recommender, tmp_path: Path) -> Non
     history = cold_ids(fitted)[:2]
     assert again.recommend(history).ids == fitted.recommend(history).ids
     assert again.similar(history[0]) == fitted.similar(history[0])
+
+
+def test_further_items_are_known_by_their_features(fitted: Recommender, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
+    grown = Recommender.load(tmp_path / "model")
+    before, asked = grown.recommend([1, 2]), cold_ids(fitted)[0]
+    grown.add_items([{"id": 1000 + kind, "kind": f"kind {kind}", "title": f"new {kind}"} for kind in range(CATEGORIES)])
+    grown.save(tmp_path / "grown")
+    for model in (grown, Recommender.load(tmp_path / "grown")):
+        assert [item.id for item in model.recommend([asked], 1, candidates=range(1000, 1004))] == [
+            1000 + (asked + 1) % CATEGORIES
+        ]
+        assert [one.logit for one in model.recommend([1, 2], candidates=before.ids)] == [one.logit for one in before]
+    with pytest.raises(QueryError, match="knows the item '1000'"):
+        grown.add_items([{"id": "1000", "kind": "kind 1"}])
+
+
+def test_new_items_of_an_update_have_vectors_of_features_and_rows() -> None:
+    rows, new = log(), CATEGORIES * EACH
+    options = FAST | {"hold_out_items": 0.0, "output": "softmax+followers", "epochs": 2, "min_user": 1}
+    made = Recommender(features="kind", **options).fit(rows, items=item_table(), updatable=True)
+    later = pyarrow.table({"user": [9999] * 3, "item": [0, new, 1], "time": [100, 101, 102]})
+    wide = pyarrow.table({"item": [*range(new + 1)], "kind": [f"kind {id % CATEGORIES}" for id in range(new + 1)]})
+    made.update(later, items=wide.append_column("title", [["t"] * (new + 1)]))
+    assert made.saved is not None
+    model, item = made.saved.model, made.saved.catalogue.index(new)
+    assert item == new
+    assert model.features is not None
+    g = model.features.of(torch.tensor([item]))[0]
+    assert g.norm() > 0
+    mean = model.table[[made.saved.catalogue.index(0), made.saved.catalogue.index(1)]].mean(0)  # one place on each side
+    vector = mean / mean.norm() * model.table[:new].norm(dim=1).median()
+    own = 2 / (2 + 5) * (vector - g)
+    torch.testing.assert_close(model.items.weight[item], own, atol=1e-4, rtol=1e-2)
+    torch.testing.assert_close(model.table[item], g + own, atol=1e-4, rtol=1e-2)
 
 
 def test_without_features_nothing_is_cold_to_rank() -> None:
