@@ -119,6 +119,15 @@ def test_new_items_of_an_update_have_vectors_of_features_and_rows() -> None:
     torch.testing.assert_close(model.table[item], g + own, atol=1e-4, rtol=1e-2)
 
 
+def test_the_options_of_features_change_something() -> None:
+    losses = []
+    for options in ({}, {"features": "kind"}, {"features": "kind", "feature_dropout": 0.6}):
+        made = Recommender(**FAST | {"epochs": 1} | options).fit(log(), items=item_table())
+        assert made.saved is not None
+        losses.append(made.saved.training["records"][0]["loss"])
+    assert len(set(losses)) == 3
+
+
 def test_without_features_nothing_is_cold_to_rank() -> None:
     plain = Recommender(**FAST | {"epochs": 1}).fit(log())
     assert plain.sequences is not None
