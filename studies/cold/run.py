@@ -52,6 +52,8 @@ def measure(sequences: Sequences, features: str, options: dict[str, Any]) -> dic
         **{key: {metric: found[key][metric] for metric in METRICS} for key in ("cold", "popularity", "random", "warm")},
         "warm without features": {metric: float(plainly.gains(metric)[warm].mean()) for metric in METRICS},
         "warm, with minus without": plain({name: vars(test) for name, test in tests.items()}),
+        "cold among all": {metric: float(whole.gains(metric)[~warm].mean()) for metric in METRICS},
+        "cold share of lists": float((whole.top >= sequences.catalogue.size).mean()),
         "epochs": [len(each.saved.training["records"]) for each in (described, without) if each.saved],
     }
 

@@ -29,7 +29,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     log = pyarrow.table({"user": [user for user, _ in rows], "item": [f"i{item}" for _, item in rows]})
     table = pyarrow.table({"item": [f"i{item}" for item in range(30)], "kind": [KINDS[item % 3] for item in range(30)]})
-    made = Recommender(output="softmax+followers", features="kind", **SMALL | {"epochs": 6})
+    options = SMALL | {"epochs": 8, "average": 0.0, "options": "fixed", "feature_dropout": 0.4}
+    made = Recommender("sasrec", "softmax+followers", features="kind", **options)
     made.fit(log, items=table).save(folder)
     return folder
 

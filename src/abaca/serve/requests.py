@@ -1,6 +1,6 @@
 """Requests, as the OpenAPI document describes them; `schemas` has the answers."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
