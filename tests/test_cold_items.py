@@ -14,8 +14,8 @@ from abaca.recommender import Recommender
 
 CATEGORIES, EACH, USERS, LENGTH = 4, 15, 150, 12
 FAST: dict[str, Any] = {
-    "encoder": "sasrec", "output": "softmax", "epochs": 4, "dim": 16, "blocks": 1, "lr": 0.01, "warmup": 10, "average": 0.0,
-    "options": "fixed", "hold_out_items": 0.2, "seed": 1,
+    "encoder": "sasrec", "output": "softmax", "epochs": 4, "dim": 16, "blocks": 1, "lr": 0.01, "warmup": 10,
+    "average": 0.0, "options": "fixed", "hold_out_items": 0.2, "seed": 1,
 }  # fmt: skip
 
 
