@@ -60,6 +60,10 @@ class TrainingOptions:
     are targets, else 0."""
     start: str = "random"
     """Where the item table begins: counts, vectors of items that occur together; random, as in the paper."""
+    features: str = ""
+    """Columns of the item table that describe items, as in brand,price,title; empty for none."""
+    feature_dropout: float = 0.2
+    """Share of the items whose own vectors are dropped in a step, so that features alone predict them."""
     seed: int = 0
     """Seed of weights, dropout and the order of windows."""
     checkpoint_minutes: float = 5.0
@@ -68,7 +72,7 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
             raise SpecError(f"schedule '{self.schedule}' is not one of {', '.join(SCHEDULES)}")
-        for name in ("lr", "weight_decay", "clip", "average", "share", "checkpoint_minutes"):
+        for name in ("lr", "weight_decay", "clip", "average", "share", "feature_dropout", "checkpoint_minutes"):
             if not math.isfinite(getattr(self, name)):
                 raise SpecError(f"{name} must be a number, got {getattr(self, name)}")
         if self.start not in STARTS:
@@ -86,6 +90,8 @@ class TrainingOptions:
                 raise SpecError(f"{name} must be below 2³¹, got {getattr(self, name)}")
         if not 0 < self.share <= 1:
             raise SpecError(f"share must be above 0 and at most 1, got {self.share}")
+        if not 0 <= self.feature_dropout < 1:
+            raise SpecError(f"feature_dropout must be in [0, 1), got {self.feature_dropout}")
         if not 0 <= self.average < 1:
             raise SpecError(f"average must be in [0, 1), got {self.average}")
         parse_weights(self.event_weights)
@@ -132,6 +138,8 @@ def sort_options(
         options = {**options, "event_weights": ",".join(f"{name}={value}" for name, value in pairs)}
     if options.get("event_weights"):
         options = {"types": True, **options}
+    if isinstance(options.get("features"), list | tuple):
+        options = {**options, "features": ",".join(map(str, options["features"]))}
     options = {name: _typed(name, value, defaults[name]) for name, value in options.items()}
     training, sizes, prepared = ({key: options[key] for key in options if key in known} for known in names)
     sizes.pop("window", None)  # follows from the training's

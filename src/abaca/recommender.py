@@ -19,6 +19,7 @@ from abaca.data.moments import Moment, Now, Times
 from abaca.data.prepare import PrepareOptions, prepare
 from abaca.data.queries import HistorySource
 from abaca.data.reading.columns import Columns
+from abaca.data.reading.tables import is_table, to_arrow
 from abaca.data.sequences import Sequences, is_prepared
 from abaca.data.temporary import Temporary
 from abaca.display import RecommendationBatch, html_table
@@ -41,6 +42,7 @@ from abaca.training.callbacks import Callback
 from abaca.training.candidates import candidates
 from abaca.training.checkpoint import RULE, Saved, load_model, locked_run, save_model
 from abaca.training.halving import LONGEST, Search, leave_search
+from abaca.training.newitems import checked_items, with_items
 from abaca.training.progress import ProgressBar, is_interactive
 from abaca.training.run import Run
 from abaca.training.update import (
@@ -235,6 +237,15 @@ class Recommender:
         trained = run.train(sequences, self.device, callbacks=_callbacks(callback, progress=progress))
         self.sequences = sequences
         return self._adopt(recorded(saved, trained, rows, sequences, replace(given, lr=rate)))
+
+    def add_items(self, items: Any) -> "Recommender":
+        """Know further items by their features: a table or a list of mappings, with `id` and the item table's columns.
+
+        The model must have features. Nothing is trained: the vectors of the items come from their columns.
+        """
+        saved = self._trained()
+        rows = to_arrow(items).to_pylist() if is_table(items) else items
+        return self._adopt(with_items(saved, checked_items(saved, rows)))
 
     def _log(self, data: Any) -> Log:
         """Data as a log, read as the log that it was trained on."""

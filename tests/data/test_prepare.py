@@ -220,6 +220,7 @@ def test_every_option_makes_a_difference(tmp_path: Path) -> None:
         "valid_from": (timed, 2.0),
         "test_from": (timed, "95%"),
         "target": (timed, "all"),
+        "hold_out_items": (KEEP_ALL, 0.4),
     }
     assert set(changes) == {field.name for field in dataclasses.fields(PrepareOptions)}
     with read_log(log) as read:
@@ -239,6 +240,7 @@ def test_every_option_makes_a_difference(tmp_path: Path) -> None:
         ({"valid_from": 3}, "belong to `split='time'`"),
         ({"split": "time", "test_from": "100%"}, "between 0% and 100%"),
         ({"events": "buy"}, "list of at least one value"),
+        ({"hold_out_items": 1}, "from 0 to below 1"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
@@ -313,3 +315,30 @@ def test_histories_of_a_log_without_times_have_none(tmp_path: Path) -> None:
     sequences = prepared(tmp_path / "s", table().drop_columns(["time"]))
     assert sequences.histories(*sequences.valid).times is None
     assert sequences.training().times is None
+
+
+@pytest.mark.parametrize("split", ["leave-one-out", "time"])
+def test_held_out_items_are_targets_but_not_in_training(tmp_path: Path, split: str) -> None:
+    random = np.random.default_rng(5)
+    rows = [(f"u{user}", f"i{random.integers(12)}", 100 * place + user) for user in range(30) for place in range(8)]
+    log = write_csv(tmp_path / "log.csv", rows, ("user", "item", "time"))
+    with read_log(log) as read:
+        whole = prepare(read, tmp_path / "whole", options=PrepareOptions(split=split))
+        held = prepare(read, tmp_path / "held", options=PrepareOptions(split=split, hold_out_items=0.25))
+        again = prepare(read, tmp_path / "again", options=PrepareOptions(split=split, hold_out_items=0.25))
+    assert held.fingerprint == again.fingerprint
+    cold = set(held.catalogue.ids[held.catalogue.size :])
+    assert len(cold) == 3
+    assert set(held.catalogue.ids) == set(whole.catalogue.ids)
+    assert held.training().items.max() < held.catalogue.size
+    for kind in ("valid", "test"):
+        expected = [  # of a history only the part of training loses its cold items
+            (user, item, [other for other in before[: ends[user]] if other not in cold] + before[ends[user] :])
+            for ends in [dict(zip(whole.user_ids, whole.train_end - whole.offsets[:-1], strict=True))]
+            for user, item, before in targets(whole, kind)
+        ]
+        assert targets(held, kind) == [row for row in expected if row[2]]
+    removed = len(whole.items) - len(held.items)
+    assert held.manifest["counts"]["dropped"]["interactions of held-out items"] == removed > 0
+    assert held.times is not None
+    assert len(held.times) == len(held.items)

@@ -35,6 +35,7 @@ def described(live: Live) -> Any:
 OPERATIONS = [
     ("POST", "/recommend"),
     ("GET", "/items"),
+    ("POST", "/items"),
     ("GET", "/model"),
     ("POST", "/model/reload"),
     ("GET", "/examples"),

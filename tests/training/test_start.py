@@ -8,6 +8,8 @@ from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
 from abaca.histories import Histories
 from abaca.nn.build import make_model
+from abaca.nn.features import Described
+from abaca.nn.item_columns import ItemFeatures
 from abaca.options import TrainingOptions
 from abaca.recommender import Recommender
 from abaca.training import start
@@ -99,3 +101,19 @@ def test_training_reads_no_held_out_row(small: Sequences, monkeypatch: pytest.Mo
 def test_an_unknown_start_is_refused() -> None:
     with pytest.raises(SpecError, match="start 'zeros' is not one of counts, random"):
         TrainingOptions(start="zeros")
+
+
+def test_features_explain_what_they_can_of_the_start_vectors() -> None:
+    table = {"kind": [f"k{item % 3}" for item in range(V)], "size": [float(item) for item in range(V)]}
+    found = ItemFeatures.of("kind,size", table, 7)
+    described = Described(found, found.entries(table, V), 7)
+    models = [make_model("gru4rec", "softmax", V, features, dim=4, hidden=4) for features in (None, described)]
+    for model in models:
+        start_from_counts(model, ROWS, seed=3)
+    plain, other = (model.eval() for model in models)
+    assert other.features is not None
+    torch.testing.assert_close(other.table[:7], plain.table[:7])
+    assert not other.items.weight[7].any()
+    matrix = other.features.warm_matrices()[0].to_dense().detach()
+    wanted = torch.linalg.solve(matrix.T @ matrix + torch.eye(matrix.shape[1]), matrix.T @ plain.table[:7])
+    torch.testing.assert_close(other.features.weight, wanted, atol=1e-4, rtol=1e-3, check_stride=False)

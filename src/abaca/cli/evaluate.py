@@ -13,6 +13,7 @@ from abaca.cli.columns import Event, Item, Json, OnBadRow, Time, User, is_model,
 from abaca.data.sequences import Sequences
 from abaca.errors import ModelError, SpecError
 from abaca.evaluation.against import evaluate_baselines
+from abaca.evaluation.cold import ColdSummary, evaluate_cold
 from abaca.evaluation.evaluate import Evaluation, compare
 from abaca.evaluation.lists import Lists
 
@@ -69,6 +70,11 @@ def command(
         for model, folder in zip(models, folders, strict=True)
     ]
     results = _told_apart(results, folders)
+    cold = [
+        replace(evaluate_cold(model.ranker(), sequences, targets, cutoffs).summarise(), name=result.name)
+        for model, result in zip(models, results, strict=True)
+        if result.catalogue > sequences.catalogue.size and result.summary.cold
+    ]
     simple = evaluate_baselines(sequences, targets, cutoffs) if baselines else []
     others = [_others(file, sequences, targets, cutoffs) for file in against or ()]
     metric = f"ndcg@{max(cutoffs)}"
@@ -77,8 +83,10 @@ def command(
         tests.append(compare(results[0], max(simple, key=lambda rule: rule.mean(metric)), metric))
     if json:
         rows = [row.to_json() for row in results + others + simple]
-        return show.as_json({"evaluations": rows, "comparisons": [test.to_json() for test in tests]})
+        compared = [test.to_json() for test in tests]
+        return show.as_json({"evaluations": rows, "comparisons": compared, "cold": [one.to_json() for one in cold]})
     _print(results, simple + others, sequences, targets)
+    _print_cold(cold, results[0], sequences)
     for test in tests:
         gain, best = test.difference, "the best simple rule, " if test.a == results[0].name else ""
         show.console().print(
@@ -151,12 +159,29 @@ def _print(results: list[Evaluation], beside: list[Evaluation], sequences: Seque
                 f"  probability of repeating: predicted {summary.calibration.predicted:.1%}, "
                 f"observed {summary.calibration.observed:.1%}, calibration error {summary.calibration.ece:.3f}"
             )
-    if results[0].summary.cold:
-        out.print(f"{results[0].summary.cold:,} targets were never seen in training: they count as misses")
     if results[0].repeats_of is not None:
         types = " or ".join(results[0].repeats_of)
         out.print(escape(f"repeat: an earlier event of type {types} with the same item"), soft_wrap=True)
     out.print(f"split: {sequences.manifest['split']['rule']}", soft_wrap=True)
+
+
+def _print_cold(cold: list[ColdSummary], first: Evaluation, sequences: Sequences) -> None:
+    """Cold targets: among cold items where a model ranks these, else their number."""
+    out = show.console()
+    misses = "" if cold else ": they count as misses"
+    if first.summary.cold:
+        out.print(f"{first.summary.cold:,} targets are items that training never saw{misses}")
+    for one in cold:
+        for metric, figure in one.cold.items():
+            if metric.startswith("mrr"):
+                continue
+            out.print(
+                f"{escape(one.name)}: {metric} of cold targets among {one.items:,} cold items {figure.value:.4f} "
+                f"(95 % {figure.low:.4f} to {figure.high:.4f}), by popularity {one.popularity[metric]:.4f}, at random "
+                f"{one.random[metric]:.4f}; of warm targets among {sequences.catalogue.size:,} warm items "
+                f"{one.warm[metric].value:.4f}",
+                soft_wrap=True,
+            )
 
 
 def _cutoffs(text: str) -> tuple[int, ...]:

@@ -48,6 +48,11 @@ ValidFrom = Annotated[str | None, typer.Option("--valid-from", help="Split by ti
 TestFrom = Annotated[str | None, typer.Option("--test-from", help="Split by time: a time, or a share such as 90%.")]
 Target = Annotated[str, typer.Option("--target", help="Split by time: the last, the first or all after a cut.")]
 
+HoldOut = Annotated[
+    float,
+    typer.Option("--hold-out-items", help="Share of items that training does not see, to measure cold items."),
+]
+
 
 def prepare_options(given: dict[str, Any]) -> PrepareOptions:
     """Options of preparing from a command's arguments."""
@@ -75,6 +80,7 @@ def command(
     valid_from: ValidFrom = None,
     test_from: TestFrom = None,
     target: Target = "last",
+    hold_out_items: HoldOut = 0.0,
     on_bad_row: OnBadRow = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a prepared folder.")] = False,
     json: Json = False,
@@ -89,6 +95,7 @@ def command(
             "types": reads_types(event, events), "targets_of": targets_of,
             "until": until, "events": events, "time_precision": time_precision, "split": split,
             "valid_from": valid_from, "test_from": test_from, "target": target,
+            "hold_out_items": hold_out_items,
         }
     )  # fmt: skip
     source = open_log(log, {"user": user, "item": item, "time": time, "event": event}, on_bad_row)

@@ -108,6 +108,14 @@ def command(
         float | None, _option("--share", "Share of the other items that a step's loss reads; 1: all.", DEFAULTS.share)
     ] = None,
     start: Annotated[str | None, _option("--start", "Item vectors begin from counts or random.", "counts")] = None,
+    features: Annotated[
+        str | None,
+        _option("--features", "Columns of --items that describe items, as in brand,price,title; new ones are scored."),
+    ] = None,
+    feature_dropout: Annotated[
+        float | None,
+        _option("--feature-dropout", "Share of items known by features alone in a step.", DEFAULTS.feature_dropout),
+    ] = None,
     seed: Annotated[int | None, _option("--seed", "Same seed, same model.", DEFAULTS.seed)] = None,
     dim: Annotated[int | None, _option("--dim", "Size of item embeddings.", 64)] = None,
     hidden: Annotated[int | None, _option("--hidden", "Size of the GRU's state (gru4rec).", 128)] = None,
@@ -138,6 +146,9 @@ def command(
     min_item: Annotated[int | None, _option("--min-item", "When preparing a log.", 1)] = None,
     split: Annotated[
         str | None, _option("--split", "When preparing a log: leave-one-out or time.", "leave-one-out")
+    ] = None,
+    hold_out_items: Annotated[
+        float | None, _option("--hold-out-items", "When preparing a log: share of items to hold out of training.", 0)
     ] = None,
     on_bad_row: OnBadRow = None,
 ) -> None:
@@ -264,9 +275,9 @@ def _size(recommender: "Recommender") -> str:
 
 _TUNABLE = {
     "encoder", "options", "output", "epochs", "lr", "schedule", "warmup", "batch_targets", "targets", "overlap",
-    "window", "weight_decay", "clip", "average", "patience", "metric", "share", "start", "seed", "dim", "hidden",
-    "dropout", "min_user", "min_item", "split", "events", "types", "targets_of",
-    "event_weights", "baseline", "stop_after", "checkpoint_minutes", "device",
+    "window", "weight_decay", "clip", "average", "patience", "metric", "share", "start", "features", "feature_dropout",
+    "seed", "dim", "hidden", "dropout", "min_user", "min_item", "split", "hold_out_items", "events", "types",
+    "targets_of", "event_weights", "baseline", "stop_after", "checkpoint_minutes", "device",
 }  # fmt: skip
 _OF_PREPARE = {field.name for field in fields(PrepareOptions)} - _TUNABLE
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow
 from numpy.lib.format import open_memmap
 
@@ -59,10 +60,18 @@ def training_counts(folder: Path, offsets: Ints, train_end: Ints, codes: int) ->
     return everywhere, training
 
 
-def item_order(everywhere: Ints, training: Ints) -> Ints:
-    """The codes by item index: most training interactions first, ties by id."""
+def keep_only(folder: Path, kept: npt.NDArray[np.bool_]) -> None:
+    """Leave interactions out of the arrays."""
+    for file in (folder / name for name in ("items.npy", "times.npy", "events.npy")):
+        if file.exists():
+            left = np.load(file, mmap_mode="r")[kept]
+            np.save(file, left, allow_pickle=False)
+
+
+def item_order(everywhere: Ints, training: Ints, held: npt.NDArray[np.bool_]) -> Ints:
+    """The codes by item index: held-out items last; each part by training interactions, most first, ties by id."""
     present = np.flatnonzero(everywhere)
-    return present[np.argsort(-training[present], kind="stable")]
+    return present[np.lexsort((-training[present], held[present]))]
 
 
 def renumber(folder: Path, order: Ints, codes: int) -> None:

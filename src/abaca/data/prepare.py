@@ -78,6 +78,9 @@ class PrepareOptions:
     target: splits.TargetChoice = "last"
     """Split by time: which interactions of a user after a cut are targets."""
 
+    hold_out_items: float = 0.0
+    """Share of the items, drawn at random, whose interactions are taken out of training: a test of cold items."""
+
     def __post_init__(self) -> None:
         for name in ("min_user", "min_item"):
             least = whole_number(getattr(self, name)) or 0
@@ -92,6 +95,8 @@ class PrepareOptions:
             raise SpecError(f"`time_precision` {self.time_precision!r} is not known; it is exact or single")
         if self.target not in ("last", "first", "all"):
             raise SpecError(f"`target` {self.target!r} is not known; it is last, first or all")
+        if not 0 <= self.hold_out_items < 1:
+            raise SpecError(f"`hold_out_items` must be a share from 0 to below 1, got {self.hold_out_items}")
         by_time = (self.valid_from, self.test_from, self.target) != (None, None, "last")
         if self.split == "leave-one-out" and by_time:
             raise SpecError(
@@ -224,8 +229,15 @@ def _write(log: Log, engine: Engine, folder: Path, options: PrepareOptions, item
     wanted = wanted_targets(folder, types, options.targets_of) if types else None
     split = _split(sizes, options, wanted)
     everywhere, training = arrays.training_counts(folder, offsets, split.train_end, len(ids))
-    order = arrays.item_order(everywhere, training)
-    size = len(order) if options.split == "leave-one-out" else int(np.count_nonzero(training))
+    held = _held_out(everywhere, options.hold_out_items)
+    order = arrays.item_order(everywhere, training, held)
+    seen = (everywhere if options.split == "leave-one-out" else training) > 0
+    size = int(np.count_nonzero(seen & ~held))
+    if held.any():
+        items_before = np.load(folder / "items.npy", mmap_mode="r")
+        split, offsets, kept = splits.hold_out(split, offsets, items_before, held)
+        dropped["interactions of held-out items"] = int(np.count_nonzero(~kept))
+        arrays.keep_only(folder, kept)
     arrays.renumber(folder, order, len(ids))
     tell("writing the catalogue and checksums")
     parts = {"offsets": offsets, "train_end": split.train_end, "valid": split.valid, "test": split.test}
@@ -245,6 +257,14 @@ def _write(log: Log, engine: Engine, folder: Path, options: PrepareOptions, item
     if wanted is not None:
         facts["counts"]["training_targets"] = wanted.between(offsets[:-1] + 1, split.train_end)
     write_manifest(folder, facts)
+
+
+def _held_out(everywhere: Ints, share: float) -> splits.Bools:
+    """Which item codes are held out: the same ones for the same log and share."""
+    held = np.zeros(len(everywhere), dtype=bool)
+    present = np.flatnonzero(everywhere)
+    held[np.random.default_rng(0).permutation(present)[: round(share * len(present))]] = True
+    return held
 
 
 class _Sizes(NamedTuple):

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from abaca.data.engine import Engine, Ints
 from abaca.data.reading.values import parse_time, unix_scale
 from abaca.errors import SpecError
 
+Bools = npt.NDArray[np.bool_]
 TargetChoice = Literal["last", "first", "all"]
 
 
@@ -103,6 +105,24 @@ def by_time(
     candidates = len(valid) + len(test)
     valid, test = (rows[rows[:, 1] > starts[rows[:, 0]]] for rows in (valid, test))
     return Split(rule, valid_start, valid, test, cuts, candidates - len(valid) - len(test))
+
+
+def hold_out(split: Split, offsets: Ints, items: Ints, held: Bools) -> tuple[Split, Ints, Bools]:
+    """Take the interactions with held-out items (codes,) out of training; they may still be targets.
+
+    Returns the split and the offsets of the interactions that are left, and which of the old ones are.
+    """
+    users = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    kept = ~(held[items] & (np.arange(len(items)) < split.train_end[users]))
+    gone = np.concatenate([np.zeros(1, np.int64), np.cumsum(~kept)])  # (n + 1,) before each position
+    starts = offsets - gone[offsets]
+    valid, test = (np.stack([rows[:, 0], rows[:, 1] - gone[rows[:, 1]]], 1) for rows in (split.valid, split.test))
+    candidates = len(valid) + len(test)
+    valid, test = (rows[rows[:, 1] > starts[rows[:, 0]]] for rows in (valid, test))
+    without = split.without_history + candidates - len(valid) - len(test)
+    rule = f"{split.rule}; {int(held.sum()):,} items are held out: training has none of their interactions"
+    ends = split.train_end - gone[split.train_end]
+    return Split(rule, ends, valid, test, split.cuts, without), starts, kept
 
 
 def find_cuts(

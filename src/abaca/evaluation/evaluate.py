@@ -1,8 +1,8 @@
 """Full ranking: every target against the whole catalogue, for anything that ranks, in chunks.
 
 A target is a *repeat* if it is anywhere in the user's whole history, else it is *new*. A *cold* target, one that
-training never saw, is a miss: no ranker can name it, its gains are 0, and it is counted. Where only some types of
-events are predicted, a repeat is an item that had such an event before: bought again, not viewed again.
+training never saw, is counted. It is a miss, with gains of 0, unless the ranker knows its features. Where only some
+types of events are predicted, a repeat is an item that had such an event before: bought again, not viewed again.
 
 A single list trades repeats for new items, so each *shelf* is ranked alone too: *buy again*, where only items of the
 history compete, on repeat targets; *discover*, where only the other items compete, on new targets.
@@ -78,6 +78,7 @@ class Evaluation:
     repeat_probability: Floats  # (T,)
     now_known: bool = False  # the ranker was told the time of each target
     repeats_of: tuple[str, ...] | None = None  # the types whose events make an item a repeat; None for all
+    warm: int | None = None  # items that training saw, where the ranker also ranks others
 
     def __repr__(self) -> str:
         means = ", ".join(f"{metric} {self.mean(metric):.4f}" for metric in self.metric_names)
@@ -94,8 +95,8 @@ class Evaluation:
 
     @property
     def cold(self) -> Bools:
-        """Mask of the targets outside the catalogue."""
-        return self.items >= self.catalogue
+        """Mask of the targets that training never saw."""
+        return self.items >= (self.catalogue if self.warm is None else self.warm)
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -183,7 +184,7 @@ def evaluate(
     if now and sequences.times is None:
         raise SpecError("the log has no times, so the time of the query is not known; leave `now` out")
     items = np.asarray(sequences.items[positions], dtype=np.int64)
-    catalogue = sequences.catalogue.size
+    catalogue, warm = ranker.catalogue, sequences.catalogue.size
     n = min(ks[-1], catalogue)
     if len(users) * n > MOST_CELLS:
         raise SpecError(
@@ -202,7 +203,17 @@ def evaluate(
     columns = Ranked(*(np.concatenate(column)[back] for column in zip(*parts, strict=True)))
     name = f"{ranker.name}, {NOW_KNOWN}" if now else ranker.name
     return Evaluation(
-        name, split, ks, catalogue, users, positions, items, *columns, now_known=now, repeats_of=repeats_of(sequences)
+        name,
+        split,
+        ks,
+        catalogue,
+        users,
+        positions,
+        items,
+        *columns,
+        now_known=now,
+        repeats_of=repeats_of(sequences),
+        warm=warm,
     )
 
 

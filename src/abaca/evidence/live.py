@@ -128,10 +128,8 @@ class LiveTransitions(Transitions):
     @classmethod
     def of(cls, base: Transitions, live: LiveCounts, catalogue: int) -> "LiveTransitions":
         """The transitions of a model, for a catalogue that may have more items at its end."""
-        more = catalogue - len(base.counts)
-        starts = np.concatenate([base.starts, np.full(more, base.starts[-1])])
-        counts = np.concatenate([base.counts, np.zeros(more, dtype=base.counts.dtype)])
-        return cls(starts, base.followers, base.units, counts, live)
+        grown = base.followed_by(catalogue - len(base.counts))
+        return cls(grown.starts, grown.followers, grown.units, grown.counts, live)
 
     def count_of(self, items: Ints) -> Ints:
         """Interactions of some items, live ones included."""

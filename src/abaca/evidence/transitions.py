@@ -105,6 +105,12 @@ class Transitions:
         found.items[to], found.times[to] = source[ascending], units[ascending] / UNIT
         return found
 
+    def followed_by(self, more: int) -> "Transitions":
+        """The same for a catalogue with further items at its end, which nobody took yet."""
+        starts = np.concatenate([self.starts, np.full(more, self.starts[-1])])
+        counts = np.concatenate([self.counts, np.zeros(more, dtype=self.counts.dtype)])
+        return Transitions(starts, self.followers, self.units, counts)
+
     def count_of(self, items: Ints) -> Ints:
         """The training interactions of some items."""
         return self.counts[items]

@@ -10,14 +10,23 @@ from torch import nn
 from abaca.errors import SpecError
 from abaca.histories import EventTypes
 from abaca.nn.encoders import Encoder, encoder_class
+from abaca.nn.features import Described, FeatureVectors
 from abaca.nn.model import Model
 from abaca.nn.outputs import Output, make_output
 
 
 def make_model(
-    encoder: str | Encoder, output: str | Output, catalogue: int, *, types: EventTypes | None = None, **options: Any
+    encoder: str | Encoder,
+    output: str | Output,
+    catalogue: int,
+    features: Described | None = None,
+    *,
+    types: EventTypes | None = None,
+    **options: Any,
 ) -> Model:
     """A fresh model for `catalogue` items, and for types of events; options are the encoder's (`dim`, `dropout`, …).
+
+    With `features` items have vectors of their features beside their own.
 
     An encoder or output layer given as an object is a pattern: a new one is made of its class and its options.
     """
@@ -29,7 +38,10 @@ def make_model(
     sizes = kind.Options(**options) if isinstance(encoder, str) else replace(encoder.options, **options)
     built, layer = kind(sizes), make_output(output)
     layer.build(built.layers, sizes.dim, catalogue)
-    return Model(built, layer, nn.Embedding(catalogue, sizes.dim), types)
+    if features is not None and layer.item_tables:
+        raise SpecError(f"{layer.spec} has an item table of its own, which features do not reach; leave out features")
+    vectors = None if features is None else FeatureVectors(features, sizes.dim)
+    return Model(built, layer, nn.Embedding(catalogue, sizes.dim), types, vectors)
 
 
 def check_memory(encoder: str | Encoder, output: str | Output, catalogue: int, **options: Any) -> None:

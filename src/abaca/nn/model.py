@@ -1,10 +1,12 @@
-"""A model: one item table, an encoder, an output layer."""
+"""A model: one item table, an encoder, an output layer, and where items are described the vectors of features."""
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from abaca.histories import EventTypes, Windows
 from abaca.nn.encoders import Encoder, Inputs
+from abaca.nn.features import FeatureVectors
 from abaca.nn.logits import Scores
 from abaca.nn.ops import embedding
 from abaca.nn.outputs import Encoded, Output
@@ -14,11 +16,21 @@ from abaca.nn.sample import Sample
 class Model(nn.Module):
     """Scores the item that follows each position of a window."""
 
-    def __init__(self, encoder: Encoder, output: Output, items: nn.Embedding, types: EventTypes | None = None) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        output: Output,
+        items: nn.Embedding,
+        types: EventTypes | None = None,
+        features: FeatureVectors | None = None,
+    ) -> None:
         super().__init__()
         self.items = items
         self.encoder = encoder
         self.output = output
+        self.features = features
+        self.ranking: Tensor | None
+        self.register_buffer("ranking", None, persistent=False)  # the item table with features, in evaluation
         encoder.initialise(self)
         self.types = types
         """The types of events that it was made for; None where it does not tell them apart."""
@@ -26,11 +38,38 @@ class Model(nn.Module):
         if types is not None:
             self.type_table = nn.Embedding(len(types.names), items.embedding_dim)
             nn.init.zeros_(self.type_table.weight)  # at first a type changes nothing
+        self.forget_cold()
 
     @property
     def table(self) -> Tensor:
-        """The item table (V, D)."""
-        return self.items.weight
+        """The item table (V, D) that ranks: e_x + g(x) where items have features."""
+        if self.features is None:
+            return self.items.weight
+        return self._with_features() if self.ranking is None else self.ranking
+
+    @property
+    def warm(self) -> int:
+        """How many items the loss compares: those with training interactions, which come first."""
+        return self.catalogue if self.features is None else self.features.warm
+
+    @torch.no_grad()
+    def forget_cold(self) -> None:
+        """Cold items have no vector of their own."""
+        self.items.weight[self.warm :] = 0
+
+    def train(self, mode: bool = True) -> "Model":
+        """Evaluation reads one table of e_x + g(x), made when training ends."""
+        if self.features is not None and (mode or self.training or self.ranking is None):
+            super().train(mode)
+            with torch.no_grad():
+                self.ranking = None if mode else self._with_features()
+        return super().train(mode)
+
+    def _with_features(self) -> Tensor:
+        """e_x + g(x) of all items (V, D)."""
+        assert self.features is not None
+        everything = torch.arange(self.catalogue, device=self.device)
+        return self.items.weight + self.features.of(everything)
 
     @property
     def catalogue(self) -> int:
@@ -44,7 +83,7 @@ class Model(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return self.table.device
+        return self.items.weight.device
 
     def encode(self, windows: Windows[Tensor], table: Tensor | None = None) -> Encoded:
         """Windows (B, L) after the encoder, with the positions of the predictions (B, T).
@@ -74,12 +113,21 @@ class Model(nn.Module):
         With a `share` below 1 it is estimated from the batch's items and this share of all others.
         """
         if share >= 1:
-            encoded = self.encode(windows).weighted(weights)
+            encoded = self.encode(windows, self._compared()).weighted(weights)
             return self.output.loss(encoded, encoded.rows(targets))
-        sample = Sample.draw(torch.cat([windows.items.flatten(), targets.flatten()]), self.catalogue, share)
-        table, windows = sample.of(self.table, windows)
-        encoded = self.encode(windows, table)._replace(bias=sample.bias).weighted(weights)
+        sample = Sample.draw(torch.cat([windows.items.flatten(), targets.flatten()]), self.warm, share)
+        encoded = self.encode(sample.windows(windows), self._compared(sample.items))
+        encoded = encoded._replace(bias=sample.bias).weighted(weights)
         return self.output.loss(encoded, encoded.rows(sample.numbers(targets)))
+
+    def _compared(self, items: Tensor | None = None) -> Tensor:
+        """The vectors of the items that a loss compares: of some (S, D), or of all warm ones."""
+        table = self.items.weight if items is None else F.embedding(items, self.items.weight)
+        if self.features is None:
+            return table
+        if items is None:
+            return self.features.kept(table[: self.warm]) + self.features.of_warm()
+        return self.features.kept(table) + self.features.of(items)
 
     @torch.no_grad()
     def scores(self, windows: Windows[Tensor]) -> Scores:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from abaca.histories import Windows
 
@@ -37,6 +36,6 @@ class Sample(NamedTuple):
         """The places of items in the sample; negative for none stays."""
         return torch.searchsorted(self.items, items).where(items >= 0, items)
 
-    def of(self, table: Tensor, windows: Windows[Tensor]) -> tuple[Tensor, Windows[Tensor]]:
-        """The rows of the item table (S, D), and windows of places in the sample."""
-        return F.embedding(self.items, table), windows._replace(items=self.numbers(windows.items))
+    def windows(self, windows: Windows[Tensor]) -> Windows[Tensor]:
+        """Windows of places in the sample."""
+        return windows._replace(items=self.numbers(windows.items))

@@ -46,9 +46,9 @@ class ServerOptions:
     token: str | None = None
     """The token of every request; None: no token is needed."""
     admin_token: str | None = None
-    """The token for reloading."""
+    """The token for reloading and adding items."""
     admin_port: int | None = None
-    """Reloading needs no token at this port."""
+    """Reloading and adding items need no token at this port."""
     seconds: float = 30.0
     """Longest time of an answer."""
     body_bytes: int = 4 * MEBIBYTE
@@ -101,6 +101,12 @@ class Api:
         looked_up = (known_item(search.catalogue, id) for id in find.id)
         found = [item for item in looked_up if item is not None] if find.id else search.find(find.q, find.n)
         return JSONResponse({"items": [item_json(search.catalogue, item) for item in found]})
+
+    async def add_items(self, body: requests.NewItems) -> Response:
+        """Add items with their features to a model until it is read again; they are recommended within a second."""
+        name, adds = self._model(body.model).name, self.learner or self.service
+        await asyncio.to_thread(adds.add_items, name, [item.values for item in body.items])
+        return JSONResponse({"model": name, "added": len(body.items)})
 
     async def models(self) -> Response:
         """The models that are served: encoder, output layer, sizes, training."""
@@ -265,6 +271,7 @@ def _add_routes(app: FastAPI, api: Api) -> None:
     for method, path, endpoint, answers, refusals in (
         ("POST", "/recommend", api.recommend, schemas.Answers, body),
         ("GET", "/items", api.items, schemas.Items, plain),
+        ("POST", "/items", api.add_items, schemas.Added, _refusals(400, 401, 403, 404, 409, 413, 415, 422, 503)),
         ("GET", "/model", api.models, schemas.Models, _refusals(401, 503)),
         ("POST", "/model/reload", api.reload, schemas.Models, _refusals(401, 403, 409, 503)),
         ("GET", "/examples", api.example_users, schemas.Examples, _refusals(401, 503)),

@@ -17,6 +17,7 @@ from abaca.serve.problems import HINTS, problem
 access = logging.getLogger("abaca.serve.access")
 
 RELOAD = "/model/reload"
+ITEMS = "/items"
 OPEN = ("/", "/health", "/ready", "/docs", "/openapi.json")
 """Addresses that need no token: they show nothing of the data."""
 
@@ -100,7 +101,7 @@ class Deadline:
 
 
 class TokenAuth:
-    """Refuses requests without the token; reloading has a token or a port of its own."""
+    """Refuses requests without the token; reloading and adding items have a token or a port of their own."""
 
     def __init__(self, app: ASGIApp, token: str | None, admin_token: str | None, admin_port: int | None) -> None:
         self.app, self.token = app, token
@@ -112,24 +113,24 @@ class TokenAuth:
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         path = scope["path"]
-        if path == RELOAD:
-            return self._reload_refusal(scope)
+        if path == RELOAD or (path == ITEMS and scope["method"] == "POST"):
+            return self._admin_refusal(scope, "reloading" if path == RELOAD else "adding items")
         if self.token is None or path in OPEN or path.startswith("/static/") or _has_token(scope, self.token):
             return None
         hint = "send the header Authorization: Bearer TOKEN"
         return problem(401, "this server needs a token", hint, {"www-authenticate": "Bearer"})
 
-    def _reload_refusal(self, scope: Scope) -> JSONResponse | None:
+    def _admin_refusal(self, scope: Scope, what: str) -> JSONResponse | None:
         if self.admin_token is not None:
             if _has_token(scope, self.admin_token):
                 return None
             hint = "send the header Authorization: Bearer ADMIN-TOKEN"
-            return problem(401, "reloading needs the admin token", hint, {"www-authenticate": "Bearer"})
+            return problem(401, f"{what} needs the admin token", hint, {"www-authenticate": "Bearer"})
         if self.admin_port is not None and scope["server"] and scope["server"][1] == self.admin_port:
             return None
         port = f"post to 127.0.0.1:{self.admin_port}" if self.admin_port else "start it with --admin-port"
-        hint = f"send SIGHUP to the server, {port}, or give it an admin token"
-        return problem(403, "models cannot be reloaded from here", hint)
+        signal = "send SIGHUP to the server, " if what == "reloading" else ""
+        return problem(403, f"{what} is not allowed from here", f"{signal}{port}, or give it an admin token")
 
 
 class BodyLimit:

@@ -7,8 +7,9 @@ the order of requests, the counts are those of the store. The start counts the e
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from abaca.serve.events import Event, Store
 from abaca.serve.item_search import ItemSearch
 from abaca.serve.service import Loaded, Service
 from abaca.training.fold import carried
+from abaca.training.newitems import NewItems, checked_items
 from abaca.types import Id
 
 logger = logging.getLogger(__name__)
@@ -50,6 +52,8 @@ class LiveModel:
         self.counts = LiveCounts(None if last is None or unit is None else last / UNITS[unit])
         self.ids: list[Id] = []
         """New items, numbered after the model's."""
+        self.columns: dict[Id, dict[str, Any]] = {}
+        """The columns of those that were described."""
         self.stale = True
         """Whether the model that answers lacks new items, or has items that nobody took any more."""
         self._numbers: dict[str, int] = {}
@@ -74,6 +78,13 @@ class LiveModel:
             self.stale = True
         return self._numbers[item]
 
+    def describe(self, new: NewItems) -> None:
+        """Know further items by their features."""
+        for place, id in enumerate(new.ids):
+            self.columns[id] = {name: values[place] for name, values in new.columns.items()}
+            self._number(str(id))
+        self.stale = True
+
     def forget(self, user: str) -> None:
         """Undo the events of a user."""
         self.counts.forget(user)
@@ -84,14 +95,16 @@ class LiveModel:
         self.stale = False
         before, new = self.saved.catalogue.known(), len(self.ids)
         ids: list[Id] = [*before.ids, *self.ids[:new]]
-        columns = {name: [*values, *[None] * new] for name, values in before.columns.items()}
+        described = [self.columns.get(id, {}) for id in self.ids[:new]]
+        columns = {name: [*values, *(row.get(name) for row in described)] for name, values in before.columns.items()}
         catalogue = Catalogue(ids, None, columns)  # type: ignore[arg-type]
         transitions = LiveTransitions.of(self.evidence.transitions, self.counts, catalogue.size)
         popularity, counts = self.saved.popularity, transitions.count_of(np.arange(before.size, catalogue.size))
-        retired = [*self.saved.retired, *(ids[before.size + place] for place in np.flatnonzero(counts == 0))]
+        unused = [ids[before.size + place] for place in np.flatnonzero(counts == 0) if not described[place]]
+        retired = [*self.saved.retired, *unused]
         saved = replace(
             self.saved,
-            ranks=self._with_items(catalogue.size) if new else self.saved.model,
+            ranks=self._with_items(catalogue) if new else self.saved.model,
             catalogue=catalogue,
             evidence=replace(self.evidence, transitions=transitions),
             popularity=None if popularity is None else np.append(popularity, np.zeros(new, np.int64)),
@@ -100,13 +113,13 @@ class LiveModel:
         search = ItemSearch(catalogue) if new else self.loaded.search
         return replace(self.loaded, recommender=self.loaded.recommender.with_model(saved), search=search)
 
-    def _with_items(self, size: int) -> Model:
-        first = self.saved.catalogue.size
+    def _with_items(self, catalogue: Catalogue) -> Model:
+        first, size = self.saved.catalogue.size, catalogue.size
         near = self.counts.near(set(range(first, size)))
         pairs = {(other, new): units for (new, other), units in near.items() if other < first}
         keys = np.array([a * size + b for a, b in pairs], dtype=np.int64)
         known = np.where(np.arange(size) < first, np.arange(size), -1)
-        return carried(self.saved, known, (keys, np.array(list(pairs.values())) / UNIT))
+        return carried(self.saved, known, (keys, np.array(list(pairs.values())) / UNIT), catalogue.columns)
 
 
 class Learner:
@@ -148,6 +161,15 @@ class Learner:
                         self._add(user, self.store.history(user, MOST_STORED))
         self._notify()
         return stored
+
+    def add_items(self, name: str, items: Sequence[Mapping[str, Any]]) -> None:
+        """Know further items of a model by their features, soon; at once where the model reads no followers."""
+        with self._lock:
+            found = next((model for model in self.models if model.loaded.name == name), None)
+            if found is None:
+                return self.service.add_items(name, items)
+            found.describe(checked_items(found.saved, items))
+        return self._notify()
 
     def forget(self, user: str) -> int:
         """Delete the events of a user and their counts; the number of events."""

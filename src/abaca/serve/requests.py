@@ -1,6 +1,6 @@
 """Requests, as the OpenAPI document describes them; `schemas` has the answers."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -26,6 +26,7 @@ MOST_ITEMS = 50_000
 """Limit of the items in all answers to one request."""
 MOST_EVENTS = 1000
 MOST_FOUND = 100
+MOST_NEW_ITEMS, MOST_COLUMNS = 1000, 1000
 
 ItemId = Annotated[rules.Id, BeforeValidator(rules.whole)]
 _InAddress = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_ID, pattern=r"^[^\x00\n]*$")]
@@ -172,3 +173,26 @@ class Events(BaseModel, extra="forbid", strict=True):
     )
 
     events: Annotated[list[Event], Field(min_length=1, max_length=MOST_EVENTS, fail_fast=True)]
+
+
+class NewItem(BaseModel, extra="forbid", strict=True):
+    """An item that no model knows, with its values in the item table's columns."""
+
+    id: ItemId
+    columns: Annotated[dict[str, Any], Field(max_length=MOST_COLUMNS, description="Values by column.")]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The columns with the id among them."""
+        return {**self.columns, "id": self.id}
+
+
+class NewItems(BaseModel, extra="forbid", strict=True):
+    """Items that are added together or not at all."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"items": [{"id": "oat-milk", "columns": {"title": "Oat milk, 1 l"}}]}]}
+    )
+
+    items: Annotated[list[NewItem], Field(min_length=1, max_length=MOST_NEW_ITEMS, fail_fast=True)]
+    model: ModelName = ""

@@ -90,6 +90,13 @@ class Items(BaseModel):
     items: list[Item]
 
 
+class Added(BaseModel):
+    """How many items were added to a model."""
+
+    model: str
+    added: int
+
+
 class Users(BaseModel):
     """A page of users that match, in the order of the database."""
 

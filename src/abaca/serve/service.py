@@ -5,8 +5,8 @@ import json
 import logging
 import math
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from abaca.recommender import Recommender, load
 from abaca.serve.batching import Batcher
 from abaca.serve.item_search import ItemSearch
 from abaca.training.checkpoint import COUNTS, MODEL, POPULARITY
+from abaca.training.newitems import checked_items, with_items
 from abaca.types import Id
 
 logger = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class Service:
     def __init__(self, folders: Sequence[Path], batch: int = BATCH, observe: Callable[[int], None] | None = None):
         self._folders = _named(folders)
         self._models = {name: _load(name, folder) for name, folder in self._folders.items()}
-        self._reloading = threading.Lock()
+        self._reloading, self._adding = threading.Lock(), threading.Lock()
         _settle()
         self._observe = observe or (lambda size: None)
         self.batcher: Batcher[_Job, Recommendations] = Batcher(self._answer, batch, ROOM)
@@ -128,6 +129,17 @@ class Service:
         """Answer with another form of a model from now on."""
         with self._reloading:
             self._models = {**self._models, model.name: model}
+
+    def add_items(self, name: str, items: Sequence[Mapping[str, Any]]) -> None:
+        """Answer with further items from now on, until the models are read again."""
+        with self._adding:
+            before = self.model(name)
+            saved = before.recommender.saved
+            assert saved is not None
+            recommender = before.recommender.with_model(with_items(saved, checked_items(saved, items)))
+            assert recommender.saved is not None
+            search = ItemSearch(recommender.saved.catalogue)
+            self.replace(replace(before, recommender=recommender, search=search))
 
     def close(self) -> None:
         """Finish the queue."""

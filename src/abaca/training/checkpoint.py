@@ -37,6 +37,8 @@ from abaca.evaluation.baselines import BASELINES, Baseline
 from abaca.evidence.evidence import Evidence
 from abaca.histories import EventTypes, Ints
 from abaca.nn.build import make_model
+from abaca.nn.features import Described
+from abaca.nn.item_columns import ItemFeatures
 from abaca.nn.model import Model
 from abaca.plugins import import_paths, output_layer
 from abaca.training.card import weights_name, write_card
@@ -249,6 +251,8 @@ def save_model(folder: Path, saved: Saved) -> None:
     }  # fmt: skip
     if imports := import_paths(saved.encoder, saved.output):
         document.update(imports=imports, output_options=saved.output_options)
+    if isinstance(saved.ranks, Model) and saved.ranks.features is not None:
+        document["features"] = saved.ranks.features.features.to_json()
     if saved.evidence is not None:
         document["evidence"] = saved.evidence.to_json()
     if saved.index is not None and saved.index.weights == weights_name:
@@ -303,7 +307,7 @@ def load_model(folder: str | Path) -> Saved:
         catalogue = Catalogue.from_json(json.loads(paths["catalogue"].read_text(encoding="utf-8")))
         tensors = load_file(paths["weights"])
         evidence, popularity = _evidence(document, tensors), tensors.pop(POPULARITY, None)
-        ranks = _build(document, catalogue.size, tensors)
+        ranks = _build(document, catalogue, tensors)
     except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError, SpecError) as error:
         raise ModelError(f"{folder}: the files do not belong together ({error}); train again") from error
     return Saved(
@@ -357,7 +361,7 @@ def _set_index(folder: Path, weights: str, draft: Path | None, kind: str, effort
             (folder / name).unlink(missing_ok=True)
 
 
-def _build(document: dict[str, Any], catalogue: int, tensors: dict[str, Tensor]) -> Model | Baseline:
+def _build(document: dict[str, Any], catalogue: Catalogue, tensors: dict[str, Tensor]) -> Model | Baseline:
     """The model or baseline that was saved."""
     if document["encoder"] == RULE:
         return BASELINES[document["output"]]().restore(tensors)
@@ -369,8 +373,9 @@ def _build(document: dict[str, Any], catalogue: int, tensors: dict[str, Tensor])
             )
     output = output_layer(document["output"], document.get("output_options", {}))
     with torch.random.fork_rng(devices=[]):
-        types = types_of(document["training"])
-        model = make_model(document["encoder"], output, catalogue, types=types, **document["encoder_options"])
+        types, described = types_of(document["training"]), _described(document, catalogue)
+        sizes = document["encoder_options"]
+        model = make_model(document["encoder"], output, catalogue.size, described, types=types, **sizes)
     model.load_state_dict(tensors)
     return model.eval()
 
@@ -378,6 +383,14 @@ def _build(document: dict[str, Any], catalogue: int, tensors: dict[str, Tensor])
 def types_of(training: dict[str, Any]) -> EventTypes | None:
     """The types of events in the record of a training."""
     return EventTypes.of(training["event_types"]) if "event_types" in training else None
+
+
+def _described(document: dict[str, Any], catalogue: Catalogue) -> Described | None:
+    """The features of a model's items; None for a model without."""
+    if "features" not in document:
+        return None
+    found = ItemFeatures.from_json(document["features"])
+    return Described(found, found.entries(catalogue.columns, catalogue.size), catalogue.size)
 
 
 def _evidence(document: dict[str, Any], tensors: dict[str, Tensor]) -> Evidence | None:

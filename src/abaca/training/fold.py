@@ -5,8 +5,13 @@ With N[x, a] as in `start`, the sum of 1/d over pairs of x and a that stand d �
     u_x = Σ_a N[x, a] p_a / Σ_a N[x, a]        over the items a that the model knows
     p_x = u_x · m / |u_x|                      m: the median norm of the known items' vectors
 
-An item that never stood near a known one gets the mean of all known vectors.
+An item that never stood near a known one gets the mean of all known vectors. Where the model has features, p_x is both:
+
+    p_x = g(x) + e_x,  e_x = s (u_x · m / |u_x| − g(x)),  s = n / (n + 5)   n = Σ_a N[x, a], 0 for an item without rows
 """
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +21,7 @@ from abaca.data.catalogue import Catalogue
 from abaca.errors import ModelError
 from abaca.histories import Floats, Histories, Ints
 from abaca.nn.build import make_model
+from abaca.nn.features import Described, FeatureVectors
 from abaca.nn.model import Model
 from abaca.plugins import output_layer
 from abaca.training.checkpoint import Saved
@@ -25,22 +31,30 @@ Pairs = tuple[Ints, Floats]
 """Pairs of items as keys a · V + b, a ≤ b, and N."""
 
 
+Columns = Mapping[str, Sequence[Any]]
+FEW = 5.0
+"""Features weigh as much as this sum of 1/d over an item's pairs."""
+
+
 @torch.no_grad()
-def carried(saved: Saved, known: Ints, rows: Histories | Pairs) -> Model:
+def carried(saved: Saved, known: Ints, rows: Histories | Pairs, columns: Columns | None = None) -> Model:
     """A model with other items and the same weights.
 
     `known` (V,) has the number that each item has in the saved model, negative for a new item. New items are folded in
-    from rows, or from pairs that were counted before.
+    from rows, or from pairs that were counted before; and from their `columns`, where the model has features.
     """
     pairs = cooccurrences(rows, len(known)) if isinstance(rows, Histories) else rows
     output = output_layer(saved.output, saved.output_options)
+    warm = int(rows.items.max(initial=0)) + 1 if isinstance(rows, Histories) else len(known)
+    described = _described(saved.model, columns or {}, known, warm)
     with torch.random.fork_rng(devices=[]):
-        model = make_model(saved.encoder, output, len(known), types=saved.types, **saved.encoder_options)
+        model = make_model(saved.encoder, output, len(known), described, types=saved.types, **saved.encoder_options)
     old, weights = saved.model, dict(model.named_parameters())
     pairs_of_tables = zip(_tables(model), _tables(old), strict=True)
     tables = [(table.weight, before.weight) for table, before in pairs_of_tables]
-    for table, before in tables:
-        table.copy_(folded(before.detach().cpu(), known, pairs))
+    if old.features is None:
+        for table, before in tables:
+            table.copy_(folded(before.detach().cpu(), known, pairs))
     own = {id(table) for table, _ in tables}
     buffers = dict(model.named_buffers())
     for name, tensor in old.state_dict().items():
@@ -51,7 +65,35 @@ def carried(saved: Saved, known: Ints, rows: Histories | Pairs) -> Model:
         if to.shape != tensor.shape:
             raise ModelError(f"{saved.output}: {name} depends on the items, so new ones cannot enter; train again")
         to.copy_(tensor)
+    if model.features is not None:
+        model.items.weight.copy_(_own_vectors(old, model.features, known, pairs))
     return model.eval()
+
+
+def _described(old: Model, columns: Columns, known: Ints, warm: int) -> Described | None:
+    """The features of the items that a grown model will have; those of items that come first as before are at hand."""
+    if old.features is None:
+        return None
+    features, first = old.features.features, 0
+    before = old.features.described
+    if np.array_equal(known[: old.catalogue], np.arange(old.catalogue)):
+        first = old.catalogue
+    new = features.entries({name: values[first:] for name, values in columns.items()}, len(known) - first)
+    return Described(features, before.entries.followed_by(new) if first else new, warm, before.dropout)
+
+
+def _own_vectors(old: Model, features: FeatureVectors, known: Ints, pairs: Pairs) -> Tensor:
+    """e_x of all items (V, D); an item that had none before may get one now."""
+    before, described = old.items.weight.detach().cpu(), features.of(torch.arange(len(known)))
+    has_own = (before != 0).any(dim=1).numpy()
+    known = np.where((known >= 0) & has_own[known], known, -1)
+    items, _, counts = _near(known >= 0, pairs)
+    seen = torch.from_numpy(np.bincount(items, counts, minlength=len(known))).to(before.dtype).unsqueeze(1)
+    found = folded(old.table.detach().cpu(), known, pairs) - described
+    vectors: Tensor = seen / (seen + FEW) * found
+    is_known = torch.from_numpy(known >= 0)
+    vectors[is_known] = before[torch.from_numpy(known)[is_known]]
+    return vectors
 
 
 def known_items(before: Catalogue, catalogue: Catalogue) -> Ints:

@@ -16,7 +16,10 @@ from abaca.data.splits import as_date
 from abaca.errors import ModelError
 from abaca.evaluation.baselines import BASELINES, Baseline
 from abaca.evidence.evidence import Evidence
+from abaca.histories import Histories
 from abaca.nn.build import check_memory, make_model
+from abaca.nn.features import Described
+from abaca.nn.item_columns import ItemFeatures
 from abaca.nn.model import Model
 from abaca.options import TrainingOptions
 from abaca.plugins import output_layer
@@ -84,7 +87,7 @@ class Run:
         if done is not None:
             return done
         everything = self.refit_epochs is not None
-        catalogue = _catalogue(sequences, everything=everything)
+        catalogue = _catalogue(sequences, cold=everything or bool(self.options.features))
         ranks: Model | Baseline
         evidence = None
         with Callbacks((_RunRecord(folder), *callbacks)) as called:
@@ -113,13 +116,23 @@ class Run:
         torch.manual_seed(self.options.seed)
         rows = sequences.training(everything=self.refit_epochs is not None)
         if self.start_from is not None:
-            model = carried(self.start_from, known_items(self.start_from.catalogue, catalogue), rows)
+            known = known_items(self.start_from.catalogue, catalogue)
+            model = carried(self.start_from, known, rows, catalogue.columns)
             model.types = sequences.types  # the usual one may be another
             return model
-        model = make_model(self.encoder, output, catalogue.size, types=sequences.types, **self.encoder_options)
+        described, sizes = self._described(catalogue, rows), self.encoder_options
+        model = make_model(self.encoder, output, catalogue.size, described, types=sequences.types, **sizes)
         if self.options.start == "counts":
             start_from_counts(model, rows, self.options.seed)
         return model
+
+    def _described(self, catalogue: Catalogue, rows: Histories) -> Described | None:
+        """The features of all items, as training rows know them; None for a model without features."""
+        if not self.options.features:
+            return None
+        warm = int(rows.items.max(initial=0)) + 1  # items are numbered by their training interactions
+        found = ItemFeatures.of(self.options.features, catalogue.columns, warm)
+        return Described(found, found.entries(catalogue.columns, catalogue.size), warm, self.options.feature_dropout)
 
     def _train(
         self, model: Model, sequences: Sequences, folder: Path | None, *, resume: bool, called: Callbacks
@@ -197,10 +210,10 @@ def _start(folder: Path, trainer: Trainer, identity: dict[str, Any], resume: boo
     write_record(folder, trainer.progress["records"])
 
 
-def _catalogue(sequences: Sequences, *, everything: bool) -> Catalogue:
-    """The items that a model will know: with `everything` also those that were seen only after training ended."""
+def _catalogue(sequences: Sequences, *, cold: bool) -> Catalogue:
+    """The items that a model will know: with `cold` also those that training does not see."""
     catalogue = sequences.catalogue
-    return Catalogue(catalogue.ids, None, catalogue.columns) if everything else catalogue.known()
+    return Catalogue(catalogue.ids, None, catalogue.columns) if cold else catalogue.known()
 
 
 class _RunRecord(Callback):
@@ -225,7 +238,7 @@ def finished_run(folder: Path, identity: dict[str, Any]) -> Saved | None:
 
 def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
     """Refuse to resume another run."""
-    first = {"start": "random", "event_weights": ""}  # runs of earlier releases
+    first = {"start": "random", "event_weights": "", "features": "", "feature_dropout": 0.2}  # of earlier releases
     was, now = (
         {
             **first, **run, **run["encoder_options"], **run["options"],

@@ -6,7 +6,10 @@ one user that stand d ≤ 5 positions apart, N = S + Sᵀ, and m the row sums of
     M[a, b] = max(0, log(N[a, b] · (Σ m)² / (Σ N · m_a · m_b)))                 sparse, symmetric
     table   = U √|Λ|  of the D eigenvalues Λ of M largest in size, centred, scaled to a standard deviation of 0.1
 
-An item without pairs, and a dimension that M does not fill, is drawn from N(0, 0.1).
+An item without pairs, and a dimension that M does not fill, is drawn from N(0, 0.1). Where items have features, these
+explain what they can: with A the entries of warm items, and e the rows of the item table,
+
+    W = argmin |table − A W|² + |W|²,  e = table − A W                         by conjugate gradients
 """
 
 import warnings
@@ -21,6 +24,8 @@ from abaca.nn.model import Model
 DISTANCE = 5
 POWER = 0.75
 DEVIATION = 0.1
+SOLVED = 50
+"""Rounds of conjugate gradients."""
 ROUNDS = 6
 """Multiplications of the subspace by M."""
 SPARE = 16
@@ -38,8 +43,30 @@ def start_from_counts(model: Model, rows: Histories, seed: int) -> None:
     for table in tables:
         catalogue, dim = table.weight.shape
         table.weight.copy_(start_vectors(keys, weights, catalogue, dim, generator))
+    if model.features is not None:
+        model.features.weight.copy_(ridge(*model.features.warm_matrices(), model.items.weight[: model.warm]))
+        model.items.weight[: model.warm] -= model.features.of_warm()
+    model.forget_cold()
     for projection in model.output.item_projections:
         projection.weight.copy_(DEVIATION * torch.randn(projection.weight.shape, generator=generator))
+
+
+def ridge(matrix: Tensor, transposed: Tensor, wanted: Tensor) -> Tensor:
+    """The W (F, D) that minimises |wanted − matrix W|² + |W|², each column by conjugate gradients."""
+    residual = transposed @ wanted
+    found, direction = torch.zeros_like(residual), residual.clone()
+    squares = (residual**2).sum(dim=0)
+    enough = 1e-8 * squares.max()
+    for _ in range(SOLVED):
+        if squares.max() <= enough:
+            break
+        moved = transposed @ (matrix @ direction) + direction
+        step = squares / (direction * moved).sum(dim=0).clamp_min(1e-30)
+        found += step * direction
+        residual -= step * moved
+        squares, before = (residual**2).sum(dim=0), squares
+        direction = residual + squares / before.clamp_min(1e-30) * direction
+    return found
 
 
 def start_vectors(keys: Ints, weights: Floats, catalogue: int, dim: int, generator: torch.Generator) -> Tensor:

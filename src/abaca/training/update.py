@@ -104,7 +104,8 @@ def prepare_options(options: PrepareOptions, *, train: bool) -> PrepareOptions:
             )
     if train:
         return replace(options, until=None)
-    return replace(options, until=None, split="leave-one-out", valid_from=None, test_from=None, target="last")
+    whole = replace(options, until=None, split="leave-one-out", valid_from=None, test_from=None, target="last")
+    return replace(whole, hold_out_items=0.0)
 
 
 def counted(saved: Saved, sequences: Sequences) -> Saved:
@@ -119,7 +120,7 @@ def counted(saved: Saved, sequences: Sequences) -> Saved:
     grown = catalogue.size > saved.catalogue.size
     return replace(
         saved,
-        ranks=carried(saved, known, rows) if grown else saved.ranks,
+        ranks=carried(saved, known, rows, catalogue.columns) if grown else saved.ranks,
         catalogue=catalogue,
         evidence=evidence,
         popularity=np.bincount(rows.items, minlength=catalogue.size),

@@ -1,0 +1,140 @@
+"""Items without interactions: on a log where categories follow each other, features alone find the right ones."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+import torch
+
+from abaca.errors import QueryError, SpecError
+from abaca.evaluation.cold import evaluate_cold
+from abaca.recommender import Recommender
+
+CATEGORIES, EACH, USERS, LENGTH = 4, 15, 150, 12
+FAST: dict[str, Any] = {
+    "encoder": "sasrec", "output": "softmax", "epochs": 4, "dim": 16, "blocks": 1, "lr": 0.01, "warmup": 10,
+    "average": 0.0, "options": "fixed", "hold_out_items": 0.2, "seed": 1,
+}  # fmt: skip
+
+
+def log() -> pyarrow.Table:
+    """Category c + 1 follows category c; which of its items is random."""
+    random = np.random.default_rng(0)
+    place = np.arange(LENGTH)
+    items = (random.integers(CATEGORIES, size=(USERS, 1)) + place) % CATEGORIES
+    items = items + CATEGORIES * random.integers(EACH, size=(USERS, LENGTH))
+    users = np.repeat(np.arange(USERS), LENGTH)
+    return pyarrow.table({"user": users, "item": items.ravel(), "time": np.tile(place, USERS)})
+
+
+def item_table() -> pyarrow.Table:
+    ids = np.arange(CATEGORIES * EACH)
+    return pyarrow.table(
+        {"item": ids, "kind": [f"kind {id % CATEGORIES}" for id in ids], "title": [f"t{id}" for id in ids]}
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Recommender:
+    return Recommender(features="kind", **FAST).fit(log(), items=item_table())
+
+
+def cold_ids(recommender: Recommender) -> list[int]:
+    assert recommender.sequences is not None
+    catalogue = recommender.sequences.catalogue
+    return [int(id) for id in catalogue.ids[catalogue.size :]]
+
+
+def test_cold_items_of_the_right_category_are_recommended_first(fitted: Recommender) -> None:
+    cold = cold_ids(fitted)
+    assert len(cold) == 12
+    for last in range(CATEGORIES):
+        warm = next(id for id in range(CATEGORIES * EACH) if id % CATEGORIES == last and id not in cold)
+        right = {id for id in cold if id % CATEGORIES == (last + 1) % CATEGORIES}
+        found = fitted.recommend([warm], len(cold), candidates=cold)
+        assert set(found.ids[: len(right)]) == right
+
+
+def test_cold_targets_are_found_among_cold_items(fitted: Recommender) -> None:
+    assert fitted.sequences is not None
+    ranks = evaluate_cold(fitted.ranker(), fitted.sequences, cutoffs=(5,))
+    found = ranks.summarise(100)
+    assert found.items == 12
+    assert found.targets == int(ranks.cold.sum()) > 10
+    assert found.random["hr@5"] == pytest.approx(5 / 12)
+    assert found.cold["hr@5"].value > 2 * found.random["hr@5"]  # items of one category are equal, and ties count
+    whole = fitted.evaluate(cutoffs=(10,))
+    assert whole.catalogue == CATEGORIES * EACH
+    assert whole.summary.cold == found.targets
+    assert (ranks.rank <= whole.rank).all()
+
+
+def test_similar_items_of_a_cold_one_share_its_category(fitted: Recommender) -> None:
+    for cold in cold_ids(fitted)[:3]:
+        assert {int(item.id) % CATEGORIES for item in fitted.similar(cold, 5)} == {cold % CATEGORIES}
+
+
+def test_a_saved_model_answers_alike(fitted: Recommender, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
+    again = Recommender.load(tmp_path / "model")
+    history = cold_ids(fitted)[:2]
+    assert again.recommend(history).ids == fitted.recommend(history).ids
+    assert again.similar(history[0]) == fitted.similar(history[0])
+
+
+def test_further_items_are_known_by_their_features(fitted: Recommender, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
+    grown = Recommender.load(tmp_path / "model")
+    before, asked = grown.recommend([1, 2]), cold_ids(fitted)[0]
+    grown.add_items([{"id": 1000 + kind, "kind": f"kind {kind}", "title": f"new {kind}"} for kind in range(CATEGORIES)])
+    grown.save(tmp_path / "grown")
+    for model in (grown, Recommender.load(tmp_path / "grown")):
+        assert [item.id for item in model.recommend([asked], 1, candidates=range(1000, 1004))] == [
+            1000 + (asked + 1) % CATEGORIES
+        ]
+        assert [one.logit for one in model.recommend([1, 2], candidates=before.ids)] == [one.logit for one in before]
+    with pytest.raises(QueryError, match="knows the item '1000'"):
+        grown.add_items([{"id": "1000", "kind": "kind 1"}])
+
+
+def test_new_items_of_an_update_have_vectors_of_features_and_rows() -> None:
+    rows, new = log(), CATEGORIES * EACH
+    options = FAST | {"hold_out_items": 0.0, "output": "softmax+followers", "epochs": 2, "min_user": 1}
+    made = Recommender(features="kind", **options).fit(rows, items=item_table(), updatable=True)
+    later = pyarrow.table({"user": [9999] * 3, "item": [0, new, 1], "time": [100, 101, 102]})
+    wide = pyarrow.table({"item": [*range(new + 1)], "kind": [f"kind {id % CATEGORIES}" for id in range(new + 1)]})
+    made.update(later, items=wide.append_column("title", [["t"] * (new + 1)]))
+    assert made.saved is not None
+    model, item = made.saved.model, made.saved.catalogue.index(new)
+    assert item == new
+    assert model.features is not None
+    g = model.features.of(torch.tensor([item]))[0]
+    assert g.norm() > 0
+    mean = model.table[[made.saved.catalogue.index(0), made.saved.catalogue.index(1)]].mean(0)  # one place on each side
+    vector = mean / mean.norm() * model.table[:new].norm(dim=1).median()
+    own = 2 / (2 + 5) * (vector - g)
+    torch.testing.assert_close(model.items.weight[item], own, atol=1e-4, rtol=1e-2)
+    torch.testing.assert_close(model.table[item], g + own, atol=1e-4, rtol=1e-2)
+
+
+def test_the_options_of_features_change_something() -> None:
+    losses = []
+    for options in ({}, {"features": "kind"}, {"features": "kind", "feature_dropout": 0.6}):
+        made = Recommender(**FAST | {"epochs": 1} | options).fit(log(), items=item_table())
+        assert made.saved is not None
+        losses.append(made.saved.training["records"][0]["loss"])
+    assert len(set(losses)) == 3
+
+
+def test_without_features_nothing_is_cold_to_rank() -> None:
+    plain = Recommender(**FAST | {"epochs": 1}).fit(log())
+    assert plain.sequences is not None
+    with pytest.raises(SpecError, match="ranks no cold items"):
+        evaluate_cold(plain.ranker(), plain.sequences)
+
+
+def test_features_need_an_item_table() -> None:
+    with pytest.raises(SpecError, match="no column 'kind'"):
+        Recommender(features=["kind"], **FAST).fit(log())
