@@ -9,8 +9,8 @@ from typing import Any
 
 from abaca.data.sequences import Sequences
 from abaca.nn.encoders import encoder_class
+from abaca.options import AUTO
 
-AUTO = "auto"
 MODES = (AUTO, "fixed")
 SHORT, LONG = 20.0, 80.0
 """Histories with fewer items than SHORT on average are short, with more than LONG they are long."""

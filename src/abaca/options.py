@@ -15,6 +15,8 @@ from abaca.types import whole_number
 if TYPE_CHECKING:
     from abaca.nn.encoders import Encoder
 
+AUTO = "auto"
+"""A value that follows from the log."""
 DEFAULT_ENCODER = "sasrec"
 DEFAULT_OUTPUT = "softmax+CP+habits+followers"
 SCHEDULES = ("cosine", "linear", "constant")
@@ -99,9 +101,6 @@ class TrainingOptions:
             parse_metric(self.metric)
         except ValueError:
             raise SpecError(f"metric '{self.metric}' is not like ndcg@10, hr@10 or mrr@10") from None
-
-
-AUTO = "auto"
 
 
 def parse_weights(text: str) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow
 
-from abaca.auto import AUTO, MODES, Shape, suited, suited_encoder
+from abaca.auto import MODES, Shape, suited, suited_encoder
 from abaca.data.folder import check_apart
 from abaca.data.ledger import as_log, rows_of
 from abaca.data.log import Log, read_log
@@ -31,7 +31,15 @@ from abaca.histories import TypeNames
 from abaca.nn.device import choose_device
 from abaca.nn.encoders import Encoder, encoder_class
 from abaca.nn.outputs import Output, make_output
-from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, TrainingOptions, check_names, rule_options, sort_options
+from abaca.options import (
+    AUTO,
+    DEFAULT_ENCODER,
+    DEFAULT_OUTPUT,
+    TrainingOptions,
+    check_names,
+    rule_options,
+    sort_options,
+)
 from abaca.plugins import encoder_name, output_layer, output_name, register, saved_options
 from abaca.policy import Policy
 from abaca.recommendation import Advisor, Recommendations

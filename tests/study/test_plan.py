@@ -3,9 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from abaca.auto import AUTO
 from abaca.errors import SpecError
-from abaca.options import DEFAULT_OUTPUT
+from abaca.options import AUTO, DEFAULT_OUTPUT
 from abaca.study.plan import RowKey, Study, read_study
 
 ROOT = Path(__file__).parents[2]

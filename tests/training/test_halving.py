@@ -211,7 +211,7 @@ def test_a_model_within_a_budget_is_a_model_like_any_other(log: Any, tmp_path: P
 def test_validation_chooses_the_options(log: Any) -> None:
     trials = Trials()
     made = Recommender("gru4rec", "softmax", **QUICK).fit(log, budget="1h", callback=trials)
-    assert [trial["options"]["lr"] for trial in trials.found] == [0.001, 0.002, 0.0005]
+    assert [trial["options"]["lr"] for trial in trials.found] == [0.0015, 0.003, 0.00075]
     best = max(trials.found, key=lambda trial: trial["figure"])
     assert made.training.lr == made.chosen["lr"] == best["options"]["lr"]
     assert "dim" not in made.chosen

@@ -97,7 +97,7 @@ class RandomSequences:
     """Random sequences for training: every user has one window of targets, some items are frequent."""
 
     def __init__(self, items: int, history: int, users: int) -> None:
-        self.path, self.times = "random histories", None
+        self.path, self.times, self.events, self.types = "random histories", None, None, None
         drawn = np.random.default_rng(0).random(users * (history + 1)) ** 3 * items
         self.items = drawn.astype(np.int32)
         self.offsets = np.arange(users + 1) * (history + 1)

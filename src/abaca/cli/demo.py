@@ -17,7 +17,7 @@ from abaca.data.sequences import Sequences, Targets
 from abaca.evaluation.baselines import BASELINES
 from abaca.evaluation.evaluate import Evaluation, compare, evaluate
 from abaca.extra import needs
-from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT
+from abaca.options import AUTO, DEFAULT_OUTPUT
 from abaca.study.cases import make_cases
 from abaca.study.demo_report import METRIC, Findings, next_commands, report, trade_off, verdict
 from abaca.study.groceries import Source, groceries, synthetic
@@ -109,8 +109,8 @@ def _describe(source: Source, sequences: Sequences) -> None:
 def _train(output: str, settings: dict[str, Any], sequences: Sequences, folder: Path) -> "Recommender":
     from abaca.recommender import Recommender
 
-    recommender = Recommender(DEFAULT_ENCODER, output, **settings)
-    title = f"\n[bold]{DEFAULT_ENCODER} {output}[/]  [dim]{_listed(settings)}; else defaults → {folder}[/]"
+    recommender = Recommender(AUTO, output, **settings)
+    title = f"\n[bold]{output}[/]  [dim]{_listed(settings)}; else defaults → {folder}[/]"
     show.console().print(title, soft_wrap=True)
     return recommender.fit(sequences, folder=folder, overwrite=True, progress=True)
 
@@ -162,7 +162,7 @@ def _findings(
             compare(best, max(results[:-3], key=lambda result: result.mean(METRIC)), METRIC),
         ],
         settings={
-            "models": f"{DEFAULT_ENCODER} with {' and '.join(MODELS.values())}; {_listed(settings)}, else defaults",
+            "models": f"{models[0].encoder} with {' and '.join(MODELS.values())}; {_listed(settings)}, else defaults",
             "softmax+nodup": f"the weights of softmax; the last {window} items, the encoder's window, are never "
             "recommended, as in the paper. `--repeats exclude` excludes the whole history.",
         },

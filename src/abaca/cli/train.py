@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand
 
-from abaca.auto import AUTO, Shape
+from abaca.auto import Shape
 from abaca.cli import show
 from abaca.cli.columns import (
     Data,
@@ -28,7 +28,7 @@ from abaca.data.log import Log
 from abaca.data.prepare import PrepareOptions
 from abaca.display import duration
 from abaca.errors import SpecError
-from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT, training_defaults
+from abaca.options import AUTO, DEFAULT_ENCODER, DEFAULT_OUTPUT, training_defaults
 from abaca.study.toml import read_toml, refuse_unknown
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from abaca.evidence.habits import EDGES, KINDS, MOST_ITEMS
 from abaca.histories import Bools, Floats, Histories, Ints
 from abaca.nn.logits import Scores
 
-MOST_TARGETS = 10_000
+MOST_TARGETS = 20_000
 """Targets that are enough for a fit; of more, a fixed sample is taken."""
-MOST_ENTRIES = 500_000
+MOST_ENTRIES = 2_000_000
 """Items that a fit reads at most, over all targets: long histories need fewer targets."""
 LOWEST, HIGHEST, NODES = 0.2, 1.6, 7
 """Range of T, and the number of scales at which the rest of the catalogue is read."""
@@ -167,7 +167,7 @@ def maximise(problem: Problem, parts: tuple[str, ...], strength: float) -> Float
     sizes = [len(EDGES[name]) + 1 for name in problem.habits]
     theta = torch.tensor([*START, *[0.0] * sum(sizes)], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS(
-        [theta], max_iter=ROUNDS, history_size=30, tolerance_change=1e-7, line_search_fn="strong_wolfe"
+        [theta], max_iter=ROUNDS, history_size=30, tolerance_change=1e-5, line_search_fn="strong_wolfe"
     )
     targets = max(1, len(problem.hit))
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from abaca.auto import AUTO, MODES
+from abaca.auto import MODES
 from abaca.data.prepare import PrepareOptions
 from abaca.data.synthetic import RULES
 from abaca.errors import SpecError
 from abaca.evaluation.baselines import BASELINES
 from abaca.nn.encoders import ENCODERS, EncoderOptions
 from abaca.nn.outputs import OutputSpec
-from abaca.options import DEFAULT_ENCODER, TrainingOptions, sort_options
+from abaca.options import AUTO, DEFAULT_ENCODER, TrainingOptions, sort_options
 from abaca.study.toml import Grid, TomlTable, read_toml, refuse_unknown
 
 Options = dict[str, Any]
