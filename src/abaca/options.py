@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 AUTO = "auto"
 """A value that follows from the log."""
 DEFAULT_ENCODER = "sasrec"
+"""The encoder where options are fixed and none is given."""
 DEFAULT_OUTPUT = "softmax+CP+habits+followers"
 SCHEDULES = ("cosine", "linear", "constant")
 STARTS = ("counts", "random")

@@ -39,7 +39,7 @@ def test_the_estimate_of_the_sum_is_unbiased() -> None:
     assert torch.stack(found).mean().item() == pytest.approx(weight.sum().item(), rel=0.01)
 
 
-def whole_sample(model: Model, share: float) -> Sample:
+def whole_sample(model: Model) -> Sample:
     return Sample(torch.arange(model.catalogue), torch.zeros(model.catalogue))
 
 
@@ -49,7 +49,7 @@ def test_a_sample_of_everything_gives_the_loss_and_gradients_of_everything(
     encoder: str, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = model_of(encoder, spec)
-    monkeypatch.setattr(Sample, "draw", lambda *_: whole_sample(model, 0.5))
+    monkeypatch.setattr(Sample, "draw", lambda *_: whole_sample(model))
     losses, gradients = [], []
     for share in (1.0, 0.5):
         model.zero_grad()
