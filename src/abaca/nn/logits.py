@@ -86,7 +86,6 @@ class Logits(NamedTuple):
     levels: tuple[Level, ...]
     overrides: Overrides
     additions: Additions | None = None
-    bias: Tensor | None = None  # (V,) added to the products of a sampled loss
 
     @property
     def rows(self) -> int:
@@ -136,8 +135,6 @@ class Logits(NamedTuple):
         queries = self.queries[rows]
         one = queries.shape[1] == 1
         base = queries[:, 0] @ self.table.T if one else (queries @ self.table.T).amax(dim=1)
-        if self.bias is not None:
-            base = base + self.bias
         logits, chosen = F.pad(base, (0, 1)), []
         items = logits[:, :-1]
         for level in self.levels:

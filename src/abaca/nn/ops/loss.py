@@ -28,7 +28,7 @@ def cross_entropy(logits: Logits, targets: Tensor, weights: Tensor | None = None
     """Σ weights · −log P(target) over the rows (N,), with gradients for queries, table and overrides."""
     if weights is None:
         weights = torch.ones_like(targets, dtype=logits.queries.dtype)
-    if logits.additions is not None or logits.bias is not None:  # fitted after training, or few items
+    if logits.additions is not None:  # fitted after training
         return plain(logits, targets, weights)
     if current_form() == "triton" and triton_loss.fits(logits):
         return triton_loss.cross_entropy(logits, targets, weights)

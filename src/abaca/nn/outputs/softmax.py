@@ -5,6 +5,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from abaca.nn.logits import Level, Logits, Overrides
 from abaca.nn.ops.loss import cross_entropy
@@ -60,7 +61,10 @@ class Softmax(SpelledOutput):
         base = torch.stack([f(rows) for f in self.f_V], dim=1)  # (N, H, D)
         descending = sorted(zip(self.options.rerank, self.f_R, strict=True), key=lambda level: -level[0])
         levels = tuple(Level(k, f(rows)) for k, f in descending)
-        return Logits(base, encoded.table, levels, overrides, bias=encoded.bias)
+        if encoded.bias is None:
+            return Logits(base, encoded.table, levels, overrides)
+        table = torch.cat([encoded.table, encoded.bias.unsqueeze(1)], dim=1)  # q · p + b = (q, 1) · (p, b)
+        return Logits(F.pad(base, (0, 1), value=1.0), table, levels, overrides)
 
 
 class Copy(nn.Module):
