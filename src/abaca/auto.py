@@ -15,8 +15,8 @@ MODES = (AUTO, "fixed")
 SHORT, LONG = 20.0, 80.0
 """Histories with fewer items than SHORT on average are short, with more than LONG they are long."""
 
-ENOUGH = 10_000_000
-"""Training targets that a run reads at most, but for the fewest epochs."""
+ENOUGH, ENOUGH_SHORT = 10_000_000, 2_500_000
+"""Training targets that a run reads at most, but for the fewest epochs; those of short histories over-fit sooner."""
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 20
 WHOLE, SAMPLED, LEAST_SHARE = 5_000, 2_000, 0.05
 """Up to WHOLE items the loss reads all; else about SAMPLED beside those of the batch, and LEAST_SHARE at least."""
@@ -52,7 +52,7 @@ def suited(encoder: str, shape: Shape, *, sampled: bool) -> dict[str, Any]:
     `sampled` says whether the output layer's loss can be estimated from a part of the catalogue.
     """
     short, long = shape.length < SHORT, shape.length > LONG
-    epochs = round(ENOUGH / max(1, shape.interactions))
+    epochs = round((ENOUGH_SHORT if short else ENOUGH) / max(1, shape.interactions))
     chosen: dict[str, Any] = {
         "start": "counts",
         "lr": 1.5e-3 if short else 2e-3,

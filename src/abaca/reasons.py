@@ -198,7 +198,7 @@ def _follower_words(why: Explanation, chosen: Chosen, leads: list[list[str]], na
         if leads[row][place] == FOLLOWERS
     ]
     rows, items = np.array([row for row, _ in at]), np.array([chosen[row][place] for row, place in at])
-    found = why.evidence.transitions.sources(why.histories, rows, items)
+    found = why.evidence.transitions.sources(why.histories, rows, items, why.evidence.fade)
     said = {}
     for place, item, source, times in zip(at, items.tolist(), *(part.tolist() for part in found), strict=True):
         count, itself = round(times), source == item

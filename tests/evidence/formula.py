@@ -6,8 +6,8 @@ from collections.abc import Sequence
 DAY, HOUR = 86_400.0, 3_600.0
 
 
-def followers(rows: Sequence[Sequence[int]], history: Sequence[int], catalogue: int) -> list[float]:
-    """r of every item: transitions of the rows, within ten places, over the last ten items of the history."""
+def followers(rows: Sequence[Sequence[int]], history: Sequence[int], catalogue: int, fade: float = 1.0) -> list[float]:
+    """r of every item: transitions of the rows, within ten places, over the last twenty items of the history."""
     counted = [[0.0] * catalogue for _ in range(catalogue)]
     count = [0] * catalogue
     for row in rows:
@@ -17,9 +17,9 @@ def followers(rows: Sequence[Sequence[int]], history: Sequence[int], catalogue: 
                 if place + distance < len(row):
                     counted[item][row[place + distance]] += 1 / distance
     strength = [0.0] * catalogue
-    for back, source in enumerate(reversed(history[-10:]), start=1):
+    for back, source in enumerate(reversed(history[-20:]), start=1):
         for item in range(catalogue):
-            strength[item] += counted[source][item] / (back * math.sqrt(max(count[source], 1)))
+            strength[item] += counted[source][item] / (back**fade * math.sqrt(max(count[source], 1)))
     return strength
 
 

@@ -17,11 +17,12 @@ def drawn(seed: int, count: int = 30, longest: int = 25) -> list[list[int]]:
     return [rng.integers(0, CATALOGUE, length).tolist() for length in rng.integers(1, longest, count)]
 
 
-def test_followers_are_those_of_the_formula() -> None:
+@pytest.mark.parametrize("fade", [1.0, 0.5])
+def test_followers_are_those_of_the_formula(fade: float) -> None:
     rows, asked = drawn(0), drawn(1)
-    found = Transitions.count(Histories.of(rows), CATALOGUE).after(Histories.of(asked), most=CATALOGUE)
+    found = Transitions.count(Histories.of(rows), CATALOGUE).after(Histories.of(asked), CATALOGUE, fade)
     for number, history in enumerate(asked):
-        expected = formula.followers(rows, history, CATALOGUE)
+        expected = formula.followers(rows, history, CATALOGUE, fade)
         got = np.zeros(CATALOGUE)
         got[found.items[found.rows == number]] = found.strength[found.rows == number]
         np.testing.assert_allclose(got, expected, rtol=1e-12)

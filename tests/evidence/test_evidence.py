@@ -12,7 +12,19 @@ import torch
 from abaca.evaluation.evaluate import evaluate
 from abaca.evaluation.ranker import ModelRanker
 from abaca.evidence.evidence import Evidence, Weights
-from abaca.evidence.fit import HABITS, NODES, START, Problem, fit, loss, penalty
+from abaca.evidence.fit import (
+    CUTOFF,
+    HABITS,
+    NODES,
+    START,
+    Problem,
+    choose_fade,
+    fit,
+    loss,
+    new_gains,
+    penalty,
+    problems,
+)
 from abaca.evidence.habits import EDGES, KINDS, Clock
 from abaca.evidence.transitions import Transitions
 from abaca.histories import Histories
@@ -27,7 +39,7 @@ from abaca.search.index import build
 
 from . import formula
 
-V, WINDOW = 60, 6
+V, WINDOW, FADE = 60, 6, 0.5
 SPECS = ["softmax", "softmax+nodup", "softmax+CP+Mi", "softmax+CPR:4", "mos:3+CR:3", "mos-mix:2", "repeatnet"]
 SIZES = [len(EDGES[name]) + 1 for name in KINDS["order"]]
 
@@ -47,7 +59,7 @@ def weights(seed: int = 0) -> Weights:
 
 def evidence(parts: tuple[str, ...] = EVIDENCE) -> Evidence:
     counts = Transitions.count(Histories.of(ROWS), V)
-    return Evidence(parts, WINDOW, Clock(0.0, False), counts, {"order": weights()})
+    return Evidence(parts, WINDOW, Clock(0.0, False), counts, {"order": weights()}, fade=FADE)
 
 
 def ranker(spec: str, given: Evidence | None) -> ModelRanker:
@@ -68,7 +80,7 @@ def expected_logits(network: torch.Tensor, given: Weights) -> np.ndarray:
     final = np.empty(network.shape)
     table = given.by_habit(KINDS["order"])
     for row, history in enumerate(ASKED):
-        strength = formula.followers(ROWS, history, V)
+        strength = formula.followers(ROWS, history, V, FADE)
         for item in range(V):
             gain = np.log1p(given.sharpness * strength[item])
             z = float(network[row, item])
@@ -131,7 +143,8 @@ def random_problem(seed: int) -> Problem:
     entry = np.array([np.flatnonzero(rows == 0)[0], -1, np.flatnonzero(rows == 2)[-1], -1, -1])
     strength = rng.random(len(rows)) * (rng.random(len(rows)) < 0.7)
     logits, rest, hit = rng.normal(size=len(rows)), rng.normal(size=(count, NODES)) / 9, rng.normal(size=count)
-    return Problem(KINDS["order"], rows, own, buckets, strength, logits, rest, entry, hit)
+    best = np.sort(rng.normal(size=(count, CUTOFF + 1)))[:, ::-1]
+    return Problem(KINDS["order"], rows, own, buckets, strength, logits, rest, entry, hit, best)
 
 
 @pytest.mark.parametrize("parts", [("habits",), ("followers",), EVIDENCE])
@@ -157,6 +170,36 @@ def test_the_fitted_likelihood_is_that_of_the_ranker() -> None:
     worse = dataclasses.replace(found, own=found.own + 2.0)
     other = dataclasses.replace(fitted, weights={"order": worse})
     assert improved < float(_likelihood(ranker("softmax+CP", other), histories, targets))
+
+
+def test_histories_fade_as_followers_rank_new_targets_best() -> None:
+    """0 to 4 have one follower each, 10 to 19 a weaker one: an old item of the first counts if f is 0.5."""
+    sure = [[item, item + 5] for item in range(5)] * 20
+    weak = [[item, item + 20] for item in range(10, 20)] * 8 + [[item] for item in range(10, 20)] * 12
+    transitions = Transitions.count(Histories.of(sure + weak), V)
+    oldest = [[item, 10 + item, 12 + item, 14 + item] for item in range(5)]
+    targets = np.arange(5) + 5
+    assert choose_fade(transitions, Histories.of(oldest), targets) == 0.5
+    assert choose_fade(transitions, Histories.of([row[::-1] for row in oldest]), targets) == 1.0
+    assert choose_fade(transitions, Histories.of(oldest), np.arange(5)) == 1.0  # no new target
+
+
+@pytest.mark.parametrize("ratio", [0.0, 2.0])
+def test_the_order_of_new_items_is_judged_by_the_rank_among_them(ratio: float) -> None:
+    plain, histories = ranker("softmax+CP", None), Histories.of(ASKED)
+    asked = enumerate(ASKED)
+    new = np.array([next(x % V for x in range(7 * row, 7 * row + V) if x % V not in history) for row, history in asked])
+    problem = problems(evidence(), plain.scored, histories, new, ["order"])["order"]
+    order = np.concatenate([numbers for numbers, _ in plain.scored(histories)])
+    given = dataclasses.replace(weights(), scale=1.0, followers=ratio, sharpness=5.0)
+    final = expected_logits(every_logit(plain), given)
+    expected = []
+    for row in order:
+        others = np.delete(final[row], sorted({*ASKED[row], new[row]}))
+        ahead = int((others >= final[row, new[row]]).sum())
+        expected.append(1 / np.log2(ahead + 2) if ahead < CUTOFF else 0.0)
+    assert 0 < np.count_nonzero(expected) < len(expected)
+    np.testing.assert_allclose(new_gains(problem, ratio, 5.0), expected)
 
 
 def _likelihood(of: ModelRanker, histories: Histories, targets: np.ndarray) -> torch.Tensor:

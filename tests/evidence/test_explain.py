@@ -13,7 +13,7 @@ from abaca.nn.answers import Question
 from abaca.nn.outputs.spec import EVIDENCE
 
 from . import formula
-from .test_evidence import ASKED, ROWS, WINDOW, V, evidence, ranker, weights
+from .test_evidence import ASKED, FADE, ROWS, WINDOW, V, evidence, ranker, weights
 
 SPECS = ["softmax", "softmax+CP", "softmax+CPR:4", "repeatnet"]
 N = 12
@@ -42,7 +42,7 @@ def test_each_term_is_that_of_the_formula(spec: str, parts: tuple[str, ...]) -> 
     table = given.by_habit(KINDS["order"])
     for row, history in enumerate(ASKED):
         own_logit = dict(zip(all_items[row].tolist(), network[row].tolist(), strict=True))
-        strength = formula.followers(ROWS, history, V)
+        strength = formula.followers(ROWS, history, V, FADE)
         for place, item in enumerate(items[row].tolist()):
             found = {name: values[row, place] for name, values in terms.items() if not np.isnan(values[row, place])}
             own = item in history
@@ -100,18 +100,19 @@ def test_slots_without_an_item_claim_nothing() -> None:
     assert {values.shape for values in none.values()} == {(len(ASKED), 0)}
 
 
-def test_the_source_of_a_follower_is_the_one_with_the_largest_part() -> None:
+@pytest.mark.parametrize("fade", [1.0, 0.25])
+def test_the_source_of_a_follower_is_the_one_with_the_largest_part(fade: float) -> None:
     transitions = Transitions.count(Histories.of(ROWS), V)
     pairs = [(row, item) for row in range(len(ASKED)) for item in range(V)]
     rows, items = (np.array(column) for column in zip(*pairs, strict=True))
-    found = transitions.sources(Histories.of(ASKED), rows, items)
+    found = transitions.sources(Histories.of(ASKED), rows, items, fade)
     counts = np.bincount(np.concatenate(ROWS), minlength=V)
     some = 0
     for (row, item), source, times in zip(pairs, found.items.tolist(), found.times.tolist(), strict=True):
         parts: dict[int, float] = {}  # of the item at its best place
         pair = {other: formula.followers(ROWS, [other], V)[item] * np.sqrt(counts[other]) for other in set(ASKED[row])}
-        for back, other in enumerate(reversed(ASKED[row][-10:]), start=1):
-            parts[other] = max(parts.get(other, 0.0), pair[other] / (back * np.sqrt(max(counts[other], 1))))
+        for back, other in enumerate(reversed(ASKED[row][-20:]), start=1):
+            parts[other] = max(parts.get(other, 0.0), pair[other] / (back**fade * np.sqrt(max(counts[other], 1))))
         best = max(parts.values())
         assert (source < 0) == (best == 0)
         if best:

@@ -35,7 +35,7 @@ def evidence(kind: str, parts: tuple[str, ...] = EVIDENCE, types: EventTypes | N
         habits = tuple(rng.normal(size=size).tolist()) if "habits" in parts else ()
         weights[name] = Weights(0.7 + 0.1 * place, 0.4, 1.5 - place, habits, 0.8, 0.3 * place, 5.0)
     counts = Transitions.count(Histories.of(ROWS), V)
-    return Evidence(parts, WINDOW, CLOCKS[kind], counts, weights, types)
+    return Evidence(parts, WINDOW, CLOCKS[kind], counts, weights, types, fade=0.5)
 
 
 def scores() -> Logits:

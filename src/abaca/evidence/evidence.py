@@ -85,6 +85,8 @@ class Evidence:
     """By kind of habits; the kind follows from what is known of a history."""
     types: EventTypes | None = None
     """The types of events that are told apart."""
+    fade: float = 1.0
+    """f: how soon a history fades, as followers see it."""
 
     def habits(self, kind: str) -> tuple[str, ...]:
         """The names of the habits of a kind."""
@@ -101,7 +103,7 @@ class Evidence:
         owned = describe(histories, self.window, self.clock, kind, self.types)
         followers = Followers(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
         if "followers" in self.parts:
-            followers = self.transitions.after(histories, MOST_FOLLOWERS)
+            followers = self.transitions.after(histories, MOST_FOLLOWERS, self.fade)
         own_keys, keys = owned.rows * catalogue + owned.items, followers.rows * catalogue + followers.items
         is_own = np.isin(keys, own_keys, assume_unique=True)
         strength = np.zeros(len(own_keys))
@@ -160,6 +162,7 @@ class Evidence:
             "window": self.window,
             "clock": list(self.clock),
             "weights": weights,
+            "fade": self.fade,
             **types,
         }
 
@@ -178,7 +181,7 @@ class Evidence:
         gap, second = document["clock"]
         parts, clock = tuple(document["parts"]), Clock(float(gap), float(second))
         types = EventTypes.of(document["types"]) if "types" in document else None
-        return cls(parts, document["window"], clock, counts, weights, types)
+        return cls(parts, document["window"], clock, counts, weights, types, float(document.get("fade", 1.0)))
 
 
 def _adjusted(scores: Scores, scale: float, claims: Claims, factor: Floats, bonus: Floats) -> Scores:

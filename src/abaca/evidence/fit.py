@@ -2,7 +2,12 @@
 
 A network's logits are needed once: those of the items that evidence speaks of, and of all others the log-sum-exp at a
 few scales. In between it is a polynomial in the scale. The penalty is a prior: small numbers, and neighbouring buckets
-alike. Its strength is the one with the best likelihood when each half of the targets is predicted from the other.
+alike. Its strength is the one with the best likelihood when each half of the targets is predicted from the other. How
+soon histories fade is chosen before it: the f whose followers alone rank new targets best.
+
+Most of the likelihood is lost on targets that no list reaches. So a / T and s, which order the items outside the
+history, are those with the highest NDCG of new targets among these items, if the gain is above one standard error. The
+other numbers are then fitted again: temperatures, and the share of repeats, are those of highest likelihood.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,6 +19,7 @@ import torch
 
 from abaca.evidence.evidence import MOST_FOLLOWERS, Claims, Evidence, Weights
 from abaca.evidence.habits import EDGES, KINDS, MOST_ITEMS
+from abaca.evidence.transitions import Transitions
 from abaca.histories import Bools, Floats, Histories, Ints
 from abaca.nn.logits import Scores
 
@@ -27,14 +33,21 @@ STRENGTHS = (1.0, 10.0, 100.0)
 """Of the penalty."""
 FEWER_TARGETS = 3_000
 """Targets that are enough to choose the strength: with more of them it matters less."""
+FADES = (1.0, 0.75, 0.5, 0.25)
+"""Values of f that are tried."""
 ROUNDS = 100
 """Iterations of L-BFGS at most."""
+CUTOFF = 10
+"""Of the NDCG that orders items outside the history."""
+RATIOS = (0.05, 0.15, 0.3, 0.6, 0.9, 1.3, 1.8, 2.7, 4.0)
+SHARPNESSES = (1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
+"""Values of a / T and of s that are tried."""
 
 Scored = Callable[[Histories], Iterator[tuple[Ints, Scores]]]
 """The network's scores of some histories: their numbers, and a row of scores each."""
 
 T, A, OWN, FOLLOWERS, OWN_FOLLOWERS, SHARPNESS, HABITS = range(7)
-"""Places in the vector of free numbers: T by a tanh, log A, β, log a, a', log s, and then b."""
+"""Places in the vector of free numbers: T by a tanh, log A, β, log a / T, a', log s, and then b."""
 START = (0.0, 0.0, 0.0, -1.0, 0.0, 2.0)
 
 
@@ -50,6 +63,7 @@ class Problem(NamedTuple):
     rest: Floats  # (N, NODES) coefficients of the log-sum-exp of all other items, by the scale
     entry: Ints  # (N,) the entry that is the target; negative where it is none
     hit: Floats  # (N,) the network's logit of the target
+    best: Floats  # (N, CUTOFF + 1) the highest logits of all other items
 
     def take(self, chosen: Bools) -> "Problem":
         """Only the targets of a mask (N,)."""
@@ -59,6 +73,7 @@ class Problem(NamedTuple):
         return Problem(
             self.habits, row[self.rows[kept]], entry[self.own[mine]], self.codes[mine], self.strength[kept],
             self.logits[kept], self.rest[chosen], np.where(at >= 0, entry[at], -1), self.hit[chosen],
+            self.best[chosen],
         )  # fmt: skip
 
 
@@ -67,10 +82,12 @@ class Held(NamedTuple):
 
     numbers: Ints  # (N,) which targets they are, of those that were given
     problems: dict[str, Problem]
+    fade: float = 1.0
 
     def take(self, chosen: Bools) -> "Held":
         """Only the targets of a mask (N,)."""
-        return Held(self.numbers[chosen], {kind: problem.take(chosen) for kind, problem in self.problems.items()})
+        taken = {kind: problem.take(chosen) for kind, problem in self.problems.items()}
+        return Held(self.numbers[chosen], taken, self.fade)
 
 
 def fit(evidence: Evidence, scored: Scored, histories: Histories, targets: Ints) -> Evidence:
@@ -86,15 +103,43 @@ def held(evidence: Evidence, scored: Scored, histories: Histories, targets: Ints
         numbers = np.sort(np.random.default_rng(seed).choice(len(targets), enough, replace=False))
         histories, targets = histories.take(numbers), targets[numbers]
     kinds = list(KINDS)[: 1 + list(KINDS).index(evidence.clock.kind(histories))]
-    return Held(numbers, problems(evidence, scored, histories, targets, kinds))
+    if "followers" in evidence.parts:
+        evidence = replace(evidence, fade=choose_fade(evidence.transitions, histories, targets))
+    return Held(numbers, problems(evidence, scored, histories, targets, kinds), evidence.fade)
+
+
+def choose_fade(transitions: Transitions, histories: Histories, targets: Ints) -> float:
+    """The f whose followers rank new targets best; 1 unless another is better by more than a standard error."""
+    few = np.arange(min(len(targets), FEWER_TARGETS))
+    histories, targets = histories.take(few), targets[few]
+    gains = [_follower_gains(transitions, histories, targets, fade) for fade in FADES]
+    more = [gain - gains[0] for gain in gains]
+    sure = [gain.mean() if gain.mean() > gain.std() / np.sqrt(len(few)) else 0.0 for gain in more]
+    return FADES[int(np.argmax(sure))] if len(few) else FADES[0]
+
+
+def _follower_gains(transitions: Transitions, histories: Histories, targets: Ints, fade: float) -> Floats:
+    """1 / log2(1 + rank) of new targets (N,) among the followers outside their histories; 0 for other targets."""
+    catalogue = len(transitions.counts)
+    found = transitions.after(histories, MOST_FOLLOWERS, fade)
+    owned = np.repeat(np.arange(len(histories)), histories.lengths) * catalogue + histories.items
+    new = ~np.isin(found.rows * catalogue + found.items, owned)
+    rows, items, strength = (part[new] for part in found)
+    wanted = items == targets[rows]
+    hit = np.full(len(histories), np.inf)
+    hit[rows[wanted]] = strength[wanted]
+    rank = np.bincount(rows, strength >= hit[rows], minlength=len(histories))
+    return np.asarray((rank > 0) / np.log2(np.maximum(rank, 1) + 1.0))
 
 
 def fitted(evidence: Evidence, targets: Held) -> Evidence:
     """Evidence with numbers that suit held-out targets, for each kind of habits."""
-    parts = evidence.parts
-    strength = choose_strength(targets.problems["order"], parts)
-    weights = {kind: maximise(problem, parts, strength) for kind, problem in targets.problems.items()}
-    return replace(evidence, weights={kind: as_weights(theta, parts) for kind, theta in weights.items()})
+    parts, order = evidence.parts, targets.problems["order"]
+    strength = choose_strength(order, parts)
+    followers = choose_followers(order, maximise(order, parts, strength)) if "followers" in parts else None
+    weights = {kind: maximise(problem, parts, strength, followers) for kind, problem in targets.problems.items()}
+    numbers = {kind: as_weights(theta, parts) for kind, theta in weights.items()}
+    return replace(evidence, weights=numbers, fade=targets.fade)
 
 
 def problems(
@@ -106,11 +151,11 @@ def problems(
         batch = histories.take(numbers)
         claims = {kind: evidence.claims(batch, kind) for kind in kinds}
         read = _read(scores, claims[kinds[0]], targets[numbers])
-        for kind in kinds:
-            own = np.flatnonzero(claims[kind].own)
-            mine = claims[kind].rows, own, claims[kind].codes[own], claims[kind].strength
-            parts[kind].append(Problem(evidence.habits(kind), *mine, *read))
-    return {kind: _joined(found) for kind, found in parts.items()}
+        for kind, found in claims.items():
+            own = np.flatnonzero(found.own)
+            habits = evidence.habits(kind)
+            parts[kind].append(Problem(habits, found.rows, own, found.codes[own], found.strength, *read))
+    return {kind: _joined(part) for kind, part in parts.items()}
 
 
 def nodes() -> Floats:
@@ -118,10 +163,10 @@ def nodes() -> Floats:
     return np.asarray(np.cos(np.pi * (np.arange(NODES) + 0.5) / NODES))
 
 
-def _read(scores: Scores, claims: Claims, targets: Ints) -> tuple[Floats, Floats, Ints, Floats]:
-    """Logits of the entries (P,), coefficients of the rest (N, NODES), the target's entry and logit (N,)."""
+def _read(scores: Scores, claims: Claims, targets: Ints) -> tuple[Floats, Floats, Ints, Floats, Floats]:
+    """Logits of the entries (P,), the rest's coefficients (N, NODES), the target's entry and logit, the rest's best."""
     logits, hit = np.empty(len(claims.rows)), np.empty(scores.rows)
-    sums = np.empty((scores.rows, NODES))
+    sums, best = np.empty((scores.rows, NODES)), np.full((scores.rows, CUTOFF + 1), -np.inf)
     scales = (LOWEST + HIGHEST) / 2 + (HIGHEST - LOWEST) / 2 * nodes()
     for tile in scores.tiles():
         final = tile.logits[:, :-1].cpu()
@@ -131,13 +176,15 @@ def _read(scores: Scores, claims: Claims, targets: Ints) -> tuple[Floats, Floats
         logits[inside] = final[at].numpy()
         hit[tile.rows] = final.numpy()[np.arange(len(final)), targets[tile.rows]]
         others = final.index_put(at, torch.tensor(-torch.inf))
+        most = min(CUTOFF + 1, others.shape[1])
+        best[tile.rows, :most] = others.topk(most, dim=1).values.numpy()
         for node, scale in enumerate(scales.tolist()):
             sums[tile.rows, node] = (others * scale).logsumexp(dim=1).numpy()
     powers = np.linalg.inv(np.vander(nodes(), increasing=True))  # values → coefficients
     is_target = np.flatnonzero(claims.items == targets[claims.rows])
     entry = np.full(scores.rows, -1)
     entry[claims.rows[is_target]] = is_target
-    return logits, np.maximum(sums, -1e4) @ powers.T, entry, hit
+    return logits, np.maximum(sums, -1e4) @ powers.T, entry, hit, best
 
 
 def _joined(parts: list[Problem]) -> Problem:
@@ -162,10 +209,43 @@ def choose_strength(problem: Problem, parts: tuple[str, ...]) -> float:
     return STRENGTHS[int(np.argmin(across))]
 
 
-def maximise(problem: Problem, parts: tuple[str, ...], strength: float) -> Floats:
-    """The numbers with the highest penalised likelihood."""
+def choose_followers(problem: Problem, likely: Floats) -> tuple[float, float]:
+    """log a / T and log s that order new targets best, or those of highest likelihood if none is clearly better."""
+    start = float(likely[FOLLOWERS]), float(likely[SHARPNESS])
+    is_own = np.zeros(len(problem.rows), dtype=bool)
+    is_own[problem.own] = True
+    new = (problem.entry < 0) | ~is_own[problem.entry]
+    if new.sum() < 2:
+        return start
+    kept = problem.take(new)
+    found, most, before = start, 0.0, new_gains(kept, *np.exp(start))
+    for ratio in RATIOS:
+        for sharpness in SHARPNESSES:
+            more = new_gains(kept, ratio, sharpness) - before
+            if more.mean() > max(most, more.std() / np.sqrt(len(more))):
+                found, most = (float(np.log(ratio)), float(np.log(sharpness))), more.mean()
+    return found
+
+
+def new_gains(problem: Problem, ratio: float, sharpness: float) -> Floats:
+    """The NDCG of new targets (N,) among the items outside their histories."""
+    final = problem.logits + ratio * np.log1p(sharpness * problem.strength)
+    final[problem.own] = -np.inf
+    hit = np.where(problem.entry >= 0, final[problem.entry], problem.hit)
+    rank = np.bincount(problem.rows, final >= hit[problem.rows], minlength=len(hit))
+    rank += (problem.best >= hit[:, None]).sum(axis=1)  # the target itself is an entry, or one of the others
+    return np.where(rank <= CUTOFF, 1 / np.log2(np.maximum(rank, 1) + 1), 0.0)
+
+
+def maximise(
+    problem: Problem, parts: tuple[str, ...], strength: float, followers: tuple[float, float] | None = None
+) -> Floats:
+    """The numbers with the highest penalised likelihood, with given log a / T and log s if there are some."""
     sizes = [len(EDGES[name]) + 1 for name in problem.habits]
-    theta = torch.tensor([*START, *[0.0] * sum(sizes)], dtype=torch.float64, requires_grad=True)
+    theta = torch.tensor([*START, *[0.0] * sum(sizes)], dtype=torch.float64)
+    fixed = [] if followers is None else [FOLLOWERS, SHARPNESS]
+    theta[fixed] = torch.tensor(followers or (), dtype=torch.float64)
+    theta.requires_grad_()
     optimizer = torch.optim.LBFGS(
         [theta], max_iter=ROUNDS, history_size=30, tolerance_change=1e-5, line_search_fn="strong_wolfe"
     )
@@ -176,6 +256,7 @@ def maximise(problem: Problem, parts: tuple[str, ...], strength: float) -> Float
         total, slope = loss(problem, at, parts)
         more, steeper = penalty(at, sizes)
         theta.grad = torch.from_numpy((slope + strength * steeper) / targets)
+        theta.grad[fixed] = 0
         return (total + strength * more) / targets
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]
@@ -192,7 +273,7 @@ def as_weights(theta: Floats, parts: tuple[str, ...]) -> Weights:
         own = float(theta[OWN_FOLLOWERS]) if "habits" in parts else 0.0
         found = replace(
             found,
-            followers=float(np.exp(theta[FOLLOWERS])),
+            followers=scale * float(np.exp(theta[FOLLOWERS])),
             own_followers=own,
             sharpness=float(np.exp(theta[SHARPNESS])),
         )
@@ -233,7 +314,7 @@ def _final(problem: Problem, theta: Floats, parts: tuple[str, ...]) -> tuple[Flo
         final[own] = np.exp(theta[A]) * problem.logits[own] + theta[OWN]
         final[own] += theta[HABITS:][problem.codes].sum(axis=1)
     if "followers" in parts:
-        weight = np.full(len(final), np.exp(theta[FOLLOWERS]))
+        weight = np.full(len(final), _scale(theta) * np.exp(theta[FOLLOWERS]))
         weight[own] = theta[OWN_FOLLOWERS] if "habits" in parts else 0.0
         final += weight * gain
     return final, gain
@@ -250,9 +331,11 @@ def _gradient(problem: Problem, theta: Floats, parts: tuple[str, ...], share: Fl
         for column in problem.codes.T:
             slope[HABITS:] += np.bincount(column, mine, minlength=len(theta) - HABITS)
     if "followers" in parts:
-        a, s = np.exp(theta[FOLLOWERS]), np.exp(theta[SHARPNESS])
+        ratio, s = np.exp(theta[FOLLOWERS]), np.exp(theta[SHARPNESS])
+        a = _scale(theta) * ratio
         own_a = theta[OWN_FOLLOWERS] if "habits" in parts else 0.0
         slope[FOLLOWERS] = a * (turned.sum() - turned[own].sum())
+        slope[T] += (HIGHEST - LOWEST) / 2 * ratio * (turned.sum() - turned[own].sum())
         slope[OWN_FOLLOWERS] = turned[own].sum() if "habits" in parts else 0.0
         bend = share * s * problem.strength / (1 + s * problem.strength)
         slope[SHARPNESS] = a * (bend.sum() - bend[own].sum()) + own_a * bend[own].sum()

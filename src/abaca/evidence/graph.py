@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from abaca.evidence.evidence import MOST_FOLLOWERS, Evidence
 from abaca.evidence.habits import DAY, EDGES, HOUR, MOST_ITEMS
-from abaca.evidence.transitions import DISTANCE, UNIT, Transitions
+from abaca.evidence.transitions import REACH, UNIT, Transitions
 from abaca.histories import Histories, Windows
 from abaca.nn.logits import Additions, Logits
 
@@ -34,7 +34,7 @@ class EvidenceGraph(nn.Module):
         kinds = [evidence.kind(known) for known in KNOWN]
         self.reads_times, self.reads_now = kinds != ["order"] * len(KNOWN), kinds[-1] == "now"
         self.habits = Habits(evidence, kinds)
-        self.followers = Strongest(evidence.transitions) if "followers" in evidence.parts else None
+        self.followers = Strongest(evidence.transitions, evidence.fade) if "followers" in evidence.parts else None
         numbers = [[getattr(evidence.weights[kind], name) for name in NUMBERS] for kind in kinds]
         self.register_buffer("numbers", torch.tensor(numbers, dtype=torch.float64))
 
@@ -165,9 +165,10 @@ class Strongest(nn.Module):
     root: Tensor  # (V,) √count
     items: Tensor  # (P + 1,) the followers; the last is none
     units: Tensor  # (P + 1,) S in units of 1/2520
-    distance: Tensor  # (10,)
+    distance: Tensor  # (20,)
+    faded: Tensor  # (20,) distance to the power f
 
-    def __init__(self, transitions: Transitions) -> None:
+    def __init__(self, transitions: Transitions, fade: float) -> None:
         super().__init__()
         self.catalogue, width = len(transitions.counts), np.diff(transitions.starts)
         self.longest = max(1, int(width.max(initial=0)))
@@ -178,18 +179,19 @@ class Strongest(nn.Module):
             "root": np.sqrt(np.maximum(transitions.counts, 1)),
             "items": items.astype(np.int32),
             "units": units.astype(np.int32) if units.max() <= np.iinfo(np.int32).max else units,
-            "distance": np.arange(1, DISTANCE + 1),
+            "distance": np.arange(1, REACH + 1),
+            "faded": np.arange(1, REACH + 1) ** fade,
         }
         for name, array in arrays.items():
             self.register_buffer(name, torch.from_numpy(array))
 
     def forward(self, histories: Windows[Tensor]) -> tuple[Tensor, Tensor]:
-        place = histories.positions + 1 - self.distance  # (B, 10)
+        place = histories.positions + 1 - self.distance  # (B, 20)
         source = histories.items.gather(1, place.clamp_min(0)).clamp_min(0)
         step = torch.arange(self.longest, device=source.device)
-        inside = (step < self.width[source].unsqueeze(2)) & (place >= 0).unsqueeze(2)  # (B, 10, longest)
+        inside = (step < self.width[source].unsqueeze(2)) & (place >= 0).unsqueeze(2)  # (B, 20, longest)
         at = (self.starts[source].unsqueeze(2) + step).where(inside, self.items.shape[0] - 1)
-        part = self.units[at] / (UNIT * self.distance * self.root[source]).unsqueeze(2)
+        part = self.units[at] / (UNIT * self.faded * self.root[source]).unsqueeze(2)
         strength = part.new_zeros(part.shape[0], self.catalogue + 1)
         strength = strength.scatter_add(1, self.items[at].long().flatten(1), part.flatten(1))
         best = strength[:, :-1].topk(min(MOST_FOLLOWERS, self.catalogue), dim=1)

@@ -1,10 +1,10 @@
 """Counted transitions: how often an item came soon after another.
 
     S[a, b] = Σ 1/d over pairs of training rows of one user in which b stands d ≤ 10 places after a
-    r_x     = Σ_{j = 1 … 10} S[h₋ⱼ, x] / (j · √count(h₋ⱼ))        h₋ⱼ: the j-th last item of a history
+    r_x     = Σ_{j = 1 … 20} S[h₋ⱼ, x] / (jᶠ · √count(h₋ⱼ))       h₋ⱼ: the j-th last item of a history
 
 1/d is counted in whole units of 1/2520, the least common multiple of 1 … 10, so that sums are exact in any order. Each
-item keeps its strongest followers only.
+item keeps its strongest followers only. f says how soon a history fades: 1 where the latest items decide.
 """
 
 from collections.abc import Iterator
@@ -17,6 +17,8 @@ import numpy.typing as npt
 from abaca.histories import Floats, Histories, Ints
 
 DISTANCE = 10
+REACH = 20
+"""Items of a history that have followers, from its end."""
 UNIT = 2520
 KEPT = 200
 """Followers that an item keeps."""
@@ -64,29 +66,29 @@ class Transitions:
         sources, followers, units = (np.concatenate(column) for column in zip(*blocks, strict=True))
         return cls(np.searchsorted(sources, np.arange(catalogue + 1)), followers.astype(np.int32), units, counts)
 
-    def after(self, histories: Histories, most: int) -> Followers:
+    def after(self, histories: Histories, most: int, fade: float = 1.0) -> Followers:
         """The `most` strongest followers of each history; equal strengths go by item."""
         catalogue, lengths = len(self.counts), histories.lengths
         keys, parts = [np.zeros(0, np.int64)], [np.zeros(0)]
-        for distance in range(1, DISTANCE + 1):
+        for distance in range(1, min(REACH, lengths.max(initial=0)) + 1):
             rows = np.flatnonzero(lengths >= distance)
             sources = histories.items[histories.offsets[rows + 1] - distance]
             width, followers, units = self.pairs_of(sources)
             keys.append(np.repeat(rows, width) * catalogue + followers)
-            scale = UNIT * distance * np.sqrt(np.maximum(self.count_of(sources), 1))
+            scale = UNIT * distance**fade * np.sqrt(np.maximum(self.count_of(sources), 1))
             parts.append(units / np.repeat(scale, width))
         unique, place = np.unique(np.concatenate(keys), return_inverse=True)
         strength = np.bincount(place, np.concatenate(parts), minlength=len(unique)).astype(np.float64)
         rows, items = np.divmod(unique, catalogue)
         return _best(Followers(rows, items, strength), most)
 
-    def sources(self, histories: Histories, rows: Ints, items: Ints) -> Sources:
+    def sources(self, histories: Histories, rows: Ints, items: Ints, fade: float = 1.0) -> Sources:
         """For each pair of a history and an item, the source with the largest term of r."""
         found = Sources(np.full(len(rows), -1), np.zeros(len(rows)))
         if not len(rows):
             return found
-        asked, back = np.unique(rows), np.arange(1, DISTANCE + 1)
-        places = histories.offsets[asked + 1, None] - back  # (R, 10)
+        asked, back = np.unique(rows), np.arange(1, REACH + 1)
+        places = histories.offsets[asked + 1, None] - back  # (R, 20)
         there = places >= histories.offsets[asked, None]
         row, distance = there.nonzero()
         sources = histories.items[places[there]]
@@ -99,7 +101,7 @@ class Transitions:
         hits = np.flatnonzero(ordered[pair] == keys)
         from_place = width.cumsum().searchsorted(hits, side="right")
         source, units = sources[from_place], units[hits]
-        term = units / ((distance[from_place] + 1) * np.sqrt(np.maximum(self.count_of(source), 1)))
+        term = units / ((distance[from_place] + 1) ** fade * np.sqrt(np.maximum(self.count_of(source), 1)))
         ascending = term.argsort(kind="stable")  # the largest is written last
         to = order[pair[hits]][ascending]
         found.items[to], found.times[to] = source[ascending], units[ascending] / UNIT

@@ -44,6 +44,7 @@ def fit_evidence(
         Transitions.count(rows, model.catalogue),
         {} if before is None else before.weights,
         sequences.types,
+        1.0 if before is None else before.fade,
     )
     if everything or not len(sequences.valid.users):
         return (counted if counted.weights else None), {}

@@ -27,11 +27,12 @@ class CountsAlone(Baseline):
     """Habits and followers, fitted on validation targets, without a network; it has probabilities."""
 
     name = "counts alone"
-    counted = ("starts", "followers", "units", "clock", *KINDS)
+    counted = ("starts", "followers", "units", "clock", "fade", *KINDS)
     starts: Ints
     followers: np.ndarray
     units: Ints
     clock: Floats  # (2,) gap, and what a second is
+    fade: Floats  # (1,)
     order: Floats  # the numbers of each kind of habits; none where it is not fitted
     times: Floats
     now: Floats
@@ -41,7 +42,7 @@ class CountsAlone(Baseline):
         super().fit(sequences, everything=everything)
         if everything:
             before = type(self)().fit(sequences)
-            self.order, self.times, self.now = before.order, before.times, before.now
+            self.fade, self.order, self.times, self.now = before.fade, before.order, before.times, before.now
             return self
         positions = np.asarray(sequences.valid.positions)
         targets = np.asarray(sequences.items[positions], dtype=np.int64)
@@ -50,7 +51,8 @@ class CountsAlone(Baseline):
         if len(warm) >= LEAST:
             histories = sequences.histories(sequences.valid.users[warm], positions[warm]).known(self.catalogue)
             usable = np.flatnonzero(histories.lengths)
-            found = fit(self._evidence(), self._scored, histories.take(usable), targets[warm[usable]]).weights
+            evidence = fit(self._evidence(), self._scored, histories.take(usable), targets[warm[usable]])
+            found, self.fade = evidence.weights, np.array([evidence.fade])
         for kind in KINDS:
             setattr(self, kind, _numbers(found[kind]) if kind in found else np.zeros(0))
         return self
@@ -59,12 +61,12 @@ class CountsAlone(Baseline):
         transitions = Transitions.count(rows, self.catalogue)
         self.starts, self.followers, self.units = transitions.starts, transitions.followers, transitions.units
         self.clock = np.array(Clock.of(rows), dtype=np.float64)
-        self.order = self.times = self.now = np.zeros(0)
+        self.fade, self.order, self.times, self.now = np.ones(1), *(np.zeros(0) for _ in KINDS)
 
     def _evidence(self) -> Evidence:
         transitions = Transitions(self.starts, self.followers, self.units, self.popularity.counts)
         weights = {kind: _weights(getattr(self, kind)) for kind in KINDS if len(getattr(self, kind))}
-        return Evidence(EVIDENCE, WINDOW, Clock(*self.clock.tolist()), transitions, weights)
+        return Evidence(EVIDENCE, WINDOW, Clock(*self.clock.tolist()), transitions, weights, fade=float(self.fade[0]))
 
     def ask(self, histories: Histories, question: Question) -> Answer:
         """Rank the targets and give the best items, with their logits."""
