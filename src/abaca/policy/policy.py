@@ -77,10 +77,15 @@ class Policy:
         return share if self.max_repeats is None else min(share, self.max_repeats)
 
     @property
+    def caps_repeats(self) -> bool:
+        """Whether some repeats may be recommended, but not any number of them."""
+        return 0 < self.most_repeats < self.n
+
+    @property
     def reranks(self) -> bool:
         """Whether an item's place depends on more than its logit."""
         composed = self.at_most or self.at_least or self.boost or self.boost_category or self.diversity
-        return bool(composed) or self.min_new > 0 or 0 < self.most_repeats < self.n
+        return bool(composed) or self.min_new > 0 or self.caps_repeats
 
     @property
     def shape(self) -> tuple[Any, ...]:

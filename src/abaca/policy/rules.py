@@ -33,13 +33,13 @@ class Boosts(NamedTuple):
     """For each column the amount of each value, with 0 for none at the end."""
 
     def of(self, items: Ints) -> Floats:
-        """What is added for some items (K,)."""
-        found = np.zeros(len(items))
+        """What is added for some items (…)."""
+        found = np.zeros(items.shape)
         if len(self.items):
             at = self.items.searchsorted(items).clip(max=len(self.items) - 1)
             found += np.where(self.items[at] == items, self.amounts[at], 0.0)
         for column, amounts in self.columns:
-            found += amounts[column.codes[items]].sum(axis=1)
+            found += amounts[column.codes[items]].sum(axis=-1)
         return found
 
     @property
@@ -66,13 +66,13 @@ class Groups(NamedTuple):
     limits: Limits
 
     def of(self, items: Ints, repeat: Bools) -> Ints:
-        """The groups (K, W) of some items, G after the last."""
+        """The groups (…, W) of some items (…), G after the last."""
         none = len(self.limits.most) - 1
-        found = [np.where(repeat, REPEAT, NEW)[:, None]]
+        found = [np.where(repeat, REPEAT, NEW)[..., None]]
         for _, column, first in self.columns:
             codes = column.codes[items]
             found.append(np.where(codes < column.size, codes + first, none))
-        return np.concatenate(found, axis=1)
+        return np.concatenate(found, axis=-1)
 
     def name(self, group: int) -> str:
         """The column and the value of a group."""
@@ -110,6 +110,11 @@ class ItemRules:
         only = self.candidates
         return found if only is None else [items[within(items, only)] for items in found]
 
+    @cached_property
+    def highest_boost(self) -> float:
+        """No item gets more."""
+        return 0.0 if self.boosts is None else self.boosts.highest
+
     @classmethod
     def of(cls, policy: Policy, ids: Ids, unknown: Unknown, columns: Columns) -> "ItemRules":
         """The policy in items of a catalogue; its unknown ids are put into `unknown`."""
@@ -145,7 +150,7 @@ class ItemRules:
 def within(items: Ints, ascending: Ints) -> Bools:
     """Which items are among some that ascend."""
     if not len(ascending):
-        return np.zeros(len(items), dtype=bool)
+        return np.zeros(items.shape, dtype=bool)
     return np.asarray(ascending[ascending.searchsorted(items).clip(max=len(ascending) - 1)] == items)
 
 
@@ -162,7 +167,7 @@ def cooled_items(policy: Policy, histories: Histories, row: int, per_second: flo
         elif len(items):
             times = None if histories.times is None else histories.times[begin:end]
             barred |= _passed(times, None if histories.now is None else histories.now[row]) < _span(each, per_second)
-    return np.setdiff1d(items[barred], PAD)
+    return np.asarray(np.unique(items[barred & (items != PAD)]))
 
 
 def _passed(times: Floats | None, now: float | None) -> Floats:
