@@ -161,6 +161,10 @@ class Popular:
         """None: it has no item vectors."""
         return
 
+    def cold(self) -> None:
+        """None: it reads no features."""
+        return
+
 
 def choose(ranker: ExplainedRanker, lists: Lists, vectors: Vectors | None) -> list[Picked]:
     """The list of each history; more candidates are fetched while they could change one."""
@@ -192,7 +196,7 @@ def _picked(found: Candidates, lists: Lists, vectors: Vectors | None) -> dict[in
         alike.setdefault(id(rules), []).append(row)
     for rows in alike.values():
         rules, part = lists.rules[rows[0]], found.take(rows)
-        unheard = [ItemEffect(rule, [], [], short, "no item has this value") for rule, short in rules.unheard]
+        unheard = [ItemEffect(rule, [], [], short, _no_item(rule)) for rule, short in rules.unheard]
         chosen = _reranked(part, rules, [lists.owned[row] for row in rows], vectors) if rules.policy.reranks else None
         for at, row in enumerate(rows):
             choice = Choice(part.first(at, rules.policy.n), [], math.inf, math.inf) if chosen is None else next(chosen)
@@ -200,6 +204,10 @@ def _picked(found: Candidates, lists: Lists, vectors: Vectors | None) -> dict[in
                 effects = unheard + [_in_items(effect, rules, part.items[at]) for effect in choice.effects]
                 picked[row] = Picked(_chosen(part, at, choice.places), part.repeat(at), effects)
     return picked
+
+
+def _no_item(rule: str) -> str:
+    return "no item is cold" if rule == "min_cold" else "no item has this value"
 
 
 def _reranked(found: Candidates, rules: ItemRules, owned: list[Ints], vectors: Vectors | None) -> Iterator[Choice]:
@@ -220,7 +228,7 @@ def _settled(choice: Choice, rules: ItemRules, found: Candidates, at: int) -> bo
         return True
     special = found.special_below[:, at].tolist()
     raised = -math.inf if rules.boosts is None else special[0] + rules.highest_boost
-    floors = max(raised, special[-1]) if rules.policy.at_least else -math.inf
+    floors = max(raised, special[-1]) if rules.policy.has_floors else -math.inf
     return choice.lowest >= max(float(found.below[at]), raised) and choice.lowest_special >= floors
 
 
