@@ -34,6 +34,7 @@ def untrained(
     dim: int = 8,
     time_unit: str | None = "seconds",
     columns: dict[str, list[Any]] | None = None,
+    events: list[str] | None = None,
 ) -> Recommender:
     """A model in a folder, for 30 items `i0` … `i29` unless ids are given; evidence has random numbers."""
     ids = [f"i{i}" for i in range(30)] if ids is None else ids
@@ -46,7 +47,7 @@ def untrained(
     table = {"title": [f"Item {id}" for id in ids], **(columns or {})}
     training = {
         "options": asdict(TrainingOptions(window=WINDOW)),
-        "prepared": asdict(PrepareOptions()),
+        "prepared": asdict(PrepareOptions(events=None if events is None else tuple(events))),
         "fingerprint": "none",
         "everything": False,
         "time_unit": time_unit,

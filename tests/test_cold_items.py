@@ -5,12 +5,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
+from fastapi.testclient import TestClient
 
+from abaca.batch import recommend_file
+from abaca.data.queries import HistorySource
 from abaca.errors import QueryError, SpecError
 from abaca.evaluation.cold import evaluate_cold
+from abaca.policy import Policy
 from abaca.recommender import Recommender
+from abaca.serve.app import make_app
+from abaca.serve.metrics import Metrics
+from abaca.serve.service import Service
 
 CATEGORIES, EACH, USERS, LENGTH = 4, 15, 150, 12
 FAST: dict[str, Any] = {
@@ -82,6 +90,47 @@ def test_a_saved_model_answers_alike(fitted: Recommender, tmp_path: Path) -> Non
     history = cold_ids(fitted)[:2]
     assert again.recommend(history).ids == fitted.recommend(history).ids
     assert again.similar(history[0]) == fitted.similar(history[0])
+
+
+def test_a_list_has_as_many_cold_items_as_a_rule_wants(fitted: Recommender) -> None:
+    """The best cold items replace the last others; the order is that of the scores."""
+    cold, random = set(cold_ids(fitted)), np.random.default_rng(0)
+    whole = CATEGORIES * EACH
+    for least in range(5):
+        history = random.integers(whole, size=5).tolist()
+        ranked, found = fitted.recommend(history, whole).ids, fitted.recommend(history, 6, min_cold=least)
+        plain = ranked[:6]
+        lacking = max(0, least - sum(id in cold for id in plain))
+        added = [id for id in ranked[6:] if id in cold][:lacking]
+        dropped = [id for id in reversed(plain) if id not in cold][:lacking]
+        assert found.ids == [id for id in ranked if id in (set(plain) - set(dropped)) | set(added)]
+        assert [(effect.rule, effect.moved) for effect in found.rules] == (
+            [("min_cold", tuple(added))] if added else []
+        )
+    warm = [id for id in range(whole) if id not in cold]
+    (short,) = fitted.recommend([1, 2], 4, min_cold=3, candidates=[*warm, min(cold)]).rules
+    assert (short.rule, short.short, short.moved) == ("min_cold", 2, (min(cold),))
+
+
+def test_cold_items_are_wanted_alike_on_every_surface(fitted: Recommender, tmp_path: Path) -> None:
+    histories, wanted = [[1, 2, 3], [4, 9]], [3, 1]
+    each = zip(histories, wanted, strict=True)
+    expected = [fitted.recommend(history, 5, min_cold=least).ids for history, least in each]
+    rows = pyarrow.table({"history": histories, "min_cold": wanted})
+    pyarrow.parquet.write_table(rows, tmp_path / "lists.parquet")
+    recommend_file(fitted, HistorySource(tmp_path / "lists.parquet"), tmp_path / "answers.parquet", Policy(n=5))
+    assert pyarrow.parquet.read_table(tmp_path / "answers.parquet")["ids"].to_pylist() == expected
+    fitted.save(tmp_path / "model")
+    with TestClient(make_app(Service([tmp_path / "model"]), Metrics())) as client:
+        for history, least, ids in zip(histories, wanted, expected, strict=True):
+            (found,) = client.post("/recommend", json={"history": history, "n": 5, "min_cold": least}).json()["answers"]
+            assert [item["id"] for item in found["items"]] == ids
+
+
+def test_cold_items_need_features() -> None:
+    plain = Recommender("gru4rec", "softmax", epochs=1, dim=8, options="fixed").fit(log())
+    with pytest.raises(QueryError, match="min_cold needs a model with features"):
+        plain.recommend([1, 2], min_cold=1)
 
 
 def test_further_items_are_known_by_their_features(fitted: Recommender, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from abaca.recommender import Recommender
 from abaca.serve.app import make_app
 from abaca.serve.metrics import Metrics
 from abaca.serve.service import Service
+from abaca.serve.store import open_store
 
 LOG = synthetic_log("view-then-buy", 200, 60, 25, 0)
 ROUND = ["view", "view", "view", "cart"]
@@ -152,6 +154,31 @@ def test_files_and_http_answer_as_python_does(model: Recommender, folder: Path, 
         assert one["answers"] == several["answers"][:1]
         for wrong in ({"types": ["view"]}, {"types": ["sold"] * 4}, {"types": [ROUND]}, {"types": [1, 2, 3, 4]}):
             assert client.post("/recommend", json={"history": histories[0], **wrong}).status_code in (400, 422), wrong
+
+
+def test_stored_events_keep_their_types(model: Recommender, folder: Path, tmp_path: Path) -> None:
+    """A stored history is read with its types; one that the model does not know is the usual one."""
+    store, metrics = open_store(str(tmp_path / "events.db")), Metrics()
+    with TestClient(make_app(Service([folder], observe=metrics.batch), metrics, store, (), None)) as client:
+        for user, kinds in {"typed": ROUND, "plain": [None] * 4, "other": ["sold"] * 4}.items():
+            sent = zip([7, 8, 9, 8], kinds, range(4), strict=True)
+            events = [{"user": user, "item": item, "time": at, "type": kind} for item, kind, at in sent]
+            assert client.post("/events", json={"events": events}).status_code == 200
+        found = {
+            user: chances(client.get(f"/users/{user}/recommendations?n=3").json()["items"])
+            for user in ("typed", "plain", "other")
+        }
+        kept = client.get("/users/typed/history").json()["items"]
+    assert [item["type"] for item in kept] == ROUND
+    typed, plain = (chances(map(vars, model.recommend([7, 8, 9, 8], n=3, types=types))) for types in (ROUND, None))
+    assert found["typed"] == pytest.approx(typed)
+    assert found["plain"] == found["other"] == pytest.approx(plain)
+    assert typed != pytest.approx(plain)
+
+
+def chances(items: Iterable[dict[str, Any]]) -> dict[int, float]:
+    """The probabilities of recommended items."""
+    return {item["id"]: item["probability"] for item in items}
 
 
 def test_a_row_whose_types_do_not_fit_is_named(model: Recommender, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ SECONDS = 300
 
 
 def test_there_are_examples() -> None:
-    assert {"nightly", "ab_test", "tracking"} <= {script.stem for script in SCRIPTS}
+    assert {"nightly", "ab_test", "tracking", "cold_items", "update", "rules"} <= {script.stem for script in SCRIPTS}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)

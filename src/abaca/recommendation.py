@@ -144,7 +144,7 @@ class Advisor:
         self.catalogue = catalogue
         self.time_unit = time_unit
         """The unit of the log's times, where they count from 1970."""
-        self.columns = Columns(catalogue)
+        self.columns = Columns(catalogue, ranker.cold)
         self.ids = Ids(catalogue)
         counts = -np.arange(catalogue.size) if popularity is None else popularity
         self.popular = Popular(np.argsort(-counts, kind="stable"))

@@ -62,6 +62,7 @@ from abaca.training.update import (
     new_rows,
     prepare_options,
     recorded,
+    replay,
 )
 from abaca.types import Id
 
@@ -223,8 +224,9 @@ class Recommender:
         """Take the rows of a log that are later than those the model knows, in seconds, without training.
 
         Followers, item counts and the catalogue become those of the whole log. New items enter with vectors folded in
-        from the items near them. The options are those of `UpdateOptions`: `train`, `whole`, `retire`, `epochs`, `lr`
-        and `items`. With `train` the weights are trained on, on old and new rows, and evidence is fitted again.
+        from the items near them. The options are those of `UpdateOptions`: `train`, `whole`, `retire`, `epochs`, `lr`,
+        `replay` and `items`. With `train` the weights are trained on, on new and old rows, and evidence is fitted
+        again.
         """
         saved = self._trained()
         check_names("update", options, [field.name for field in fields(UpdateOptions)])
@@ -241,7 +243,8 @@ class Recommender:
             hold_out_new(sequences, rows.since)
         rate = given.lr or self.training.lr / SLOWER
         slower = replace(self.training, epochs=given.epochs, lr=rate, stop_after=0, patience=0)
-        run = replace(self._run(refit=False), options=slower, fitted=saved.evidence, start_from=saved)
+        kept = replay(sequences, rows, given)
+        run = replace(self._run(refit=False), options=slower, fitted=saved.evidence, start_from=saved, replay=kept)
         trained = run.train(sequences, self.device, callbacks=_callbacks(callback, progress=progress))
         self.sequences = sequences
         return self._adopt(recorded(saved, trained, rows, sequences, replace(given, lr=rate)))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from abaca.data.batches import (
     Batch,
     Epochs,
+    Replay,
     draw_windows,
     last_windows,
     make_batch,
@@ -36,6 +37,15 @@ def trained(batches: Sequence[Batch]) -> list[int]:
 def equal(one: Batch, other: Batch) -> bool:
     parts = [(*batch.windows, batch.targets) for batch in (one, other)]
     return all(np.array_equal(a, b) for a, b in zip(*parts, strict=True))
+
+
+def test_a_replay_has_every_new_target_and_a_share_of_the_other_windows() -> None:
+    plain = epochs([30] * 40, targets=3, overlap=2)
+    is_new = np.arange(len(plain.items)) % 30 >= 27
+    for share, least, most in ((0.0, 0, 40 * 4), (0.5, 350, 650), (1.0, 1040, 1040)):
+        found = set(trained(list(plain._replace(replay=Replay(is_new, share)).batches(0))))
+        assert found >= set(np.flatnonzero(is_new).tolist())
+        assert least <= len(found - set(np.flatnonzero(is_new).tolist())) <= most
 
 
 @given(LENGTHS, st.integers(1, 12), st.integers(0, 12), st.integers(1, 50), st.integers(0, 3))

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from abaca.policy.draft import Limits
-from abaca.policy.rerank import POOL, Pool, rerank
+from abaca.policy.rerank import POOL, Choice, Pools, rerank
 
 REPEAT, NEW, FIRST = 0, 1, 2
 """Groups: repeats, new items, and from FIRST on the values of one column."""
@@ -24,17 +24,24 @@ def cases(draw: Any) -> tuple[list[float], list[int], list[bool], int]:
     return logits, values, repeats, draw(st.integers(1, 6))
 
 
-def pool_of(logits: list[float], values: list[int], repeats: list[bool], **more: Any) -> Pool:
+def pool_of(logits: list[float], values: list[int], repeats: list[bool], **more: Any) -> Pools:
+    """One list of candidates; a slot without a candidate follows."""
     groups = [
         [REPEAT if repeat else NEW, FIRST + 4 if value < 0 else FIRST + value]
         for value, repeat in zip(values, repeats, strict=True)
     ]
-    return Pool(
-        np.array(logits, dtype=float),
-        more.get("boosts"),
-        np.array(groups, dtype=int).reshape(-1, 2),
-        more.get("vectors"),
+    boosts, vectors = more.get("boosts"), more.get("vectors")
+    return Pools(
+        np.array([[*logits, -math.inf]]),
+        None if boosts is None else np.array([[*boosts, 0.0]]),
+        np.array([[*groups, [NEW, FIRST + 4]]]),
+        None if vectors is None else lambda _, places: np.array([*vectors, [0.0] * 3])[places],
     )
+
+
+def only_list(pools: Pools, limits: Limits) -> Choice:
+    (choice,) = rerank(pools, limits)
+    return choice
 
 
 def limits_of(
@@ -46,8 +53,8 @@ def limits_of(
     return Limits(n, caps, least or {}, strength)
 
 
-def counts(pool: Pool, places: list[int]) -> dict[int, int]:
-    found = [group for place in places for group in pool.groups[place].tolist()]
+def counts(pool: Pools, places: list[int]) -> dict[int, int]:
+    found = [group for place in places for group in pool.groups[0, place].tolist()]
     return {group: found.count(group) for group in range(FIRST + 4)}
 
 
@@ -56,7 +63,7 @@ def test_caps_hold_and_the_list_is_as_long_as_they_allow(case: Any, of_values: d
     logits, values, repeated, n = case
     most = {REPEAT: repeats, **of_values}
     pool = pool_of(logits, values, repeated)
-    choice = rerank(pool, limits_of(n, most))
+    choice = only_list(pool, limits_of(n, most))
     found = counts(pool, choice.places)
     assert all(found[group] <= count for group, count in most.items())
     assert len(choice.places) == len(set(choice.places)) == min(n, longest(values, repeated, most))
@@ -66,14 +73,14 @@ def test_caps_hold_and_the_list_is_as_long_as_they_allow(case: Any, of_values: d
 def test_an_item_gives_way_to_two_others() -> None:
     """One repeat and one item of a value: the best item, both, would leave room for no other."""
     pool = pool_of([3.0, 2.0, 1.0], [0, 0, 1], [True, False, True])
-    choice = rerank(pool, limits_of(2, {REPEAT: 1, FIRST: 1}))
+    choice = only_list(pool, limits_of(2, {REPEAT: 1, FIRST: 1}))
     assert choice.places == [1, 2]
     assert [effect.removed for effect in choice.effects] == [[0]]
 
 
 def test_a_floor_does_not_take_from_another() -> None:
     pool = pool_of([4.0, 3.0, 2.0, 1.0], [-1, -1, 0, 1], [False] * 4)
-    choice = rerank(pool, limits_of(2, None, {FIRST: 1, FIRST + 1: 1}))
+    choice = only_list(pool, limits_of(2, None, {FIRST: 1, FIRST + 1: 1}))
     assert choice.places == [2, 3]
     assert [(effect.removed, effect.moved) for effect in choice.effects] == [([1], [2]), ([0], [3])]
 
@@ -97,7 +104,7 @@ def test_by_score_each_item_is_taken_that_no_cap_bars(case: Any, most: dict[int,
         of_value = sum(values[other] == value for other in taken)
         if len(taken) < n and (value < 0 or of_value < most.get(FIRST + value, 1000)):
             taken.append(place)
-    choice = rerank(pool_of(logits, values, repeated), limits_of(n, most))
+    choice = only_list(pool_of(logits, values, repeated), limits_of(n, most))
     assert choice.places == taken
     removed = {place for effect in choice.effects for place in effect.removed}
     assert removed == {
@@ -110,7 +117,7 @@ def test_floors_hold_as_far_as_there_are_items(case: Any, least: dict[int, int])
     logits, values, repeated, n = case
     assume(sum(least.values()) <= n)
     pool = pool_of(logits, values, repeated)
-    choice = rerank(pool, limits_of(n, None, least))
+    choice = only_list(pool, limits_of(n, None, least))
     there, found = counts(pool, list(range(len(values)))), counts(pool, choice.places)
     for group, count in least.items():
         assert found[group] >= min(count, there[group])
@@ -130,10 +137,10 @@ def test_floors_hold_as_far_as_there_are_items(case: Any, least: dict[int, int])
 def test_caps_go_before_floors(case: Any, most: dict[int, int], least: dict[int, int]) -> None:
     logits, values, repeated, n = case
     pool = pool_of(logits, values, repeated)
-    choice = rerank(pool, limits_of(n, most, least))
+    choice = only_list(pool, limits_of(n, most, least))
     found = counts(pool, choice.places)
     assert all(found[group] <= count for group, count in most.items())
-    assert len(choice.places) == len(rerank(pool, limits_of(n, most)).places)
+    assert len(choice.places) == len(only_list(pool, limits_of(n, most)).places)
     short = {effect.rule: effect.short for effect in choice.effects if effect.floor and effect.short}
     assert short == {
         group: min(count, n) - found[group] for group, count in least.items() if found[group] < min(count, n)
@@ -144,7 +151,7 @@ def test_caps_go_before_floors(case: Any, most: dict[int, int], least: dict[int,
 def test_boosts_are_added_to_logits(case: Any, data: Any) -> None:
     logits, values, repeated, n = case
     boosts = np.array(data.draw(st.lists(st.floats(-3, 3, width=16), min_size=len(logits), max_size=len(logits))))
-    choice = rerank(pool_of(logits, values, repeated, boosts=boosts), limits_of(n))
+    choice = only_list(pool_of(logits, values, repeated, boosts=boosts), limits_of(n))
     expected = sorted(range(len(logits)), key=lambda place: -(logits[place] + boosts[place]))[:n]
     assert choice.places == expected
     moved = {place for effect in choice.effects for place in effect.moved}
@@ -160,7 +167,7 @@ def vectors_of(size: int, seed: int) -> Any:
 def test_diversity_is_maximal_marginal_relevance(case: Any, strength: float, seed: int) -> None:
     logits, values, repeated, n = case
     vectors = vectors_of(len(logits), seed)
-    pool = pool_of(logits, values, repeated, vectors=lambda places: vectors[places])
+    pool = pool_of(logits, values, repeated, vectors=vectors)
     pooled = list(range(min(len(logits), POOL * n)))
     span = (logits[0] - logits[pooled[-1]] or 1.0) if logits else 1.0
     taken: list[int] = []
@@ -175,7 +182,7 @@ def test_diversity_is_maximal_marginal_relevance(case: Any, strength: float, see
         near = [place for place, gain in gains.items() if math.isclose(gain, best, abs_tol=1e-9)]
         assume(len(near) == 1 or not taken)
         taken.append(near[0])
-    assert rerank(pool, limits_of(n, strength=strength)).places == taken
+    assert only_list(pool, limits_of(n, strength=strength)).places == taken
 
 
 @given(
@@ -189,8 +196,8 @@ def test_diversity_keeps_to_caps_and_floors(
 ) -> None:
     logits, values, repeated, n = case
     vectors = vectors_of(len(logits), 1)
-    pool = pool_of(logits, values, repeated, vectors=lambda places: vectors[places])
-    choice = rerank(pool, limits_of(n, most, least, strength))
+    pool = pool_of(logits, values, repeated, vectors=vectors)
+    choice = only_list(pool, limits_of(n, most, least, strength))
     found = counts(pool, choice.places)
     assert all(found[group] <= count for group, count in most.items())
     assert len(set(choice.places)) == len(choice.places) <= n
@@ -215,9 +222,7 @@ def test_what_is_below_the_lowest_score_changes_nothing(
     limits = limits_of(n, most, least, strength)
 
     def of(size: int) -> Any:
-        return rerank(
-            pool_of(logits[:size], values[:size], repeated[:size], vectors=lambda places: vectors[places]), limits
-        )
+        return only_list(pool_of(logits[:size], values[:size], repeated[:size], vectors=vectors), limits)
 
     some, every = of(min(kept, len(logits))), of(len(logits))
     if some.lowest > -math.inf:

@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 
 from abaca.errors import ModelError
 from abaca.recommender import Recommender
+from abaca.serve import learning
 from abaca.serve.events import Store
 from abaca.serve.learning import Learner
 from abaca.serve.service import Service
@@ -74,6 +75,38 @@ def test_a_new_item_is_recommended_after_what_people_took_before_it(serve: Serve
     found = client.get("/items", params={"id": "pesto"}).json()["items"]
     assert [item["id"] for item in found] == ["pesto"]
     assert "abaca_learned_events 80.0" in client.get("/metrics").text
+
+
+def test_popularity_lives(serve: Serve, model: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without a history gets what is popular now; an erased user no longer counts."""
+    monkeypatch.setattr(learning, "REFRESH", 0.05)
+    client = serve([model], store=store, learn=True)
+
+    def first() -> str:
+        return str(client.post("/recommend", json={"history": [], "n": 1}).json()["answers"][0]["items"][0]["id"])
+
+    before = first()
+    late = "i9" if before != "i9" else "i8"
+    post(client, [{"user": "many", "item": late} for _ in range(500)])
+    within_bound(lambda: first() == late)
+    client.delete("/users/many")
+    within_bound(lambda: first() == before)
+
+
+def test_events_of_a_type_that_was_filtered_out_are_not_counted(tmp_path: Path, store: Store) -> None:
+    """A model of purchases does not count views, nor are they part of a history."""
+    untrained(tmp_path / "model", "softmax+C+habits+followers", events=["buy"])
+    with make_client([tmp_path / "model"], store=store, learn=True) as client:
+        plain = answers(client)
+        viewed = [{"user": "a", "item": item, "type": "view"} for item in ("i3", "i4", "i3", "i4")]
+        post(client, viewed)
+        assert "abaca_learned_events 0.0" in client.get("/metrics").text
+        assert answers(client) == plain
+        assert client.get("/users/a/recommendations").json()["events"] == 0
+        assert {item["type"] for item in client.get("/users/a/history").json()["items"]} == {"view"}
+        post(client, [event | {"type": "buy"} for event in viewed])
+        assert "abaca_learned_events 4.0" in client.get("/metrics").text
+        assert client.get("/users/a/recommendations").json()["events"] == 4
 
 
 def test_counts_after_a_restart_are_those_of_the_store(model: Path, address: str) -> None:

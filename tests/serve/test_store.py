@@ -10,7 +10,7 @@ import abaca
 from abaca.errors import BusyError, StoreError
 from abaca.serve import app, postgres, sqlite
 from abaca.serve.events import Event, Store
-from abaca.serve.store import open_store
+from abaca.serve.store import open_store, stored_rows
 
 from .databases import Cluster
 from .samples import Serve, Shop
@@ -18,7 +18,7 @@ from .samples import Serve, Shop
 
 def items(store: Store, user: str, most: int) -> list[str]:
     """The items of a stored history."""
-    return [item for item, _ in store.history(user, most)]
+    return [past.item for past in store.history(user, most)]
 
 
 def event(id: str, time: float, item: str = "", user: str = "u") -> Event:
@@ -82,7 +82,15 @@ def test_times_keep_their_fractions(store: Store) -> None:
 
 def test_a_history_has_its_times(store: Store) -> None:
     store.add([[event("c", 3.25), event("a", -1), event("b", 3.25)]])
-    assert store.history("u", 9) == [("a", -1), ("c", 3.25), ("b", 3.25)]
+    assert store.history("u", 9) == [("a", -1, None), ("c", 3.25, None), ("b", 3.25, None)]
+
+
+def test_events_keep_their_types(store: Store) -> None:
+    store.add([[Event("1", "u", "milk", 1, "view"), Event("2", "u", "milk", 2, "buy"), event("tea", 3)]])
+    assert [(past.item, past.type) for past in store.history("u", 9)] == [
+        ("milk", "view"), ("milk", "buy"), ("tea", None),
+    ]  # fmt: skip
+    assert stored_rows(store).to_pydict()["event"] == ["view", "buy", None]
 
 
 OF_THE_LAST_RELEASE = """
@@ -113,7 +121,11 @@ def test_a_store_of_the_last_release_opens_with_its_times(address: str) -> None:
         file.close()
     store = open_store(address)
     assert store.add([[event("x", 9), event("z", 5)]]) == [1]
-    assert store.history("u", 9) == [("milk", 3), ("z", 5), ("tea", 7.5)]
+    assert store.history("u", 9) == [("milk", 3, None), ("z", 5, None), ("tea", 7.5, None)]
+    store.add([[Event("typed", "u", "jam", 8, "buy")]])
+    store.close()
+    store = open_store(address)  # the column of types is there already
+    assert store.history("u", 1) == [("jam", 8, "buy")]
     store.close()
 
 

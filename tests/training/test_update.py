@@ -251,6 +251,43 @@ def test_drift_tells_new_shares_from_old() -> None:
     assert notes({"repeats": [0.5, 0.52]}) == []
 
 
+def test_drift_tells_what_the_model_predicted_from_what_came(tmp_path: Path) -> None:
+    """In new rows, which are the last four of each user, nobody repeats; the model has learned to repeat."""
+    users = 60
+    old = [[f"i{u % 7}", f"i{u % 5}"] * 4 for u in range(users)]
+    new = [[f"new{u}{k}" for k in range(4)] for u in range(users)]
+    rows = [(f"u{u}", item, 1_600_000_000 + at) for u in range(users) for at, item in enumerate(old[u])]
+    late = [(f"u{u}", item, 1_700_000_000 + at) for u in range(users) for at, item in enumerate(new[u])]
+    names = ("user", "item", "time")
+    first, second = (pyarrow.table(dict(zip(names, zip(*part, strict=True), strict=True))) for part in (rows, late))
+    options = SMALL | {"epochs": 4}
+    recommender = Recommender("gru4rec", "softmax+C+habits", **options).fit(first, updatable=True, progress=False)
+    known = recommender.recommend(old[3], times=[1_600_000_000 + at for at in range(8)]).repeat_probability
+    recommender.update(second)
+    assert recommender.saved is not None
+    predicted, came = recommender.saved.training["updates"][0]["drift"]["calibration"]
+    assert came == 0.0
+    assert known is not None
+    assert abs(predicted - known) < 0.2 < predicted
+    assert "the model predicted" in notes({"calibration": [predicted, came]})[0]
+
+
+def test_a_sample_of_old_windows_is_replayed_and_every_new_one(log: pyarrow.Table, model: Path) -> None:
+    parts = parts_of(log, 10)
+    late = pyarrow.concat_tables(parts[4:])
+    counts = {}
+    for share in (0.0, 0.5, 1.0):
+        recommender = abaca.load(model).update(late, train=True, replay=share)
+        assert recommender.saved is not None
+        assert recommender.saved.training["updates"][0]["replay"] == share
+        counts[share] = recommender.saved.training["records"][0]["targets"]
+    assert 0 < counts[0.0] < counts[0.5] < counts[1.0]
+    with pytest.raises(SpecError, match="belong to `train=True`"):
+        abaca.load(model).update(late, replay=0.5)
+    with pytest.raises(SpecError, match="between 0 and 1"):
+        abaca.load(model).update(late, train=True, replay=1.5)
+
+
 def test_weights_are_trained_on_and_can_be_evaluated(log: pyarrow.Table, model: Path, tmp_path: Path) -> None:
     parts = parts_of(log, 10)
     before = abaca.load(model)

@@ -131,7 +131,7 @@ def _own(policy: Policy, query: Query) -> Policy:
 def _as_counted(rules: dict[str, Any]) -> dict[str, Any]:
     """Rules with whole numbers where a file has 3.0, as tables with empty cells do."""
     whole = {name: int(cell) for name, cell in rules.items() if isinstance(cell, float) and cell.is_integer()}
-    return rules | {name: count for name, count in whole.items() if name in ("max_repeats", "min_new")}
+    return rules | {name: count for name, count in whole.items() if name in ("max_repeats", "min_new", "min_cold")}
 
 
 def _report(

@@ -25,6 +25,9 @@ Repeats = Annotated[str, _option("--repeats", "auto (as learned), exclude or onl
 MaxRepeatShare = Annotated[float, _option("--max-repeat-share", "Largest share of repeats.")]
 MaxRepeats = Annotated[int | None, _option("--max-repeats", "Largest number of repeats.")]
 MinNew = Annotated[int, _option("--min-new", "Smallest number of new items, as far as there are some.")]
+MinCold = Annotated[
+    int, _option("--min-cold", "Smallest number of items that nobody had taken; the model needs features.")
+]
 Exclude = Annotated[
     list[str] | None,
     _option("--exclude", "Never recommend this one id, or the ids of @FILE (one per line, or a table); repeatable."),

@@ -39,6 +39,9 @@ def command(
     lr: Annotated[
         float | None, typer.Option("--lr", help="Highest learning rate, with --train; else a quarter of training's.")
     ] = None,
+    replay: Annotated[
+        float, typer.Option("--replay", min=0, max=1, help="Share of the old rows that each pass reads, with --train.")
+    ] = 1.0,
     items: Items = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")] = False,
     user: User = None,
@@ -58,8 +61,8 @@ def command(
     model, source, updated = _places(paths, from_store)
     check_apart(updated, model)
     options: dict[str, Any] = {"train": train, "whole": whole, "retire": _ids(retire or []), "items": items}
-    if train or (epochs, lr) != (EPOCHS, None):
-        options |= {"epochs": epochs, "lr": lr}
+    if train or (epochs, lr, replay) != (EPOCHS, None, 1.0):
+        options |= {"epochs": epochs, "lr": lr, "replay": replay}
 
     from abaca.recommender import load
 
@@ -70,7 +73,7 @@ def command(
             columns = {"user": user, "item": item, "time": time, "event": event}
             log: Any = open_log(source, columns, on_bad_row, recommender.reading)
         else:
-            log = _stored(from_store, on_bad_row or "error")
+            log = _stored(from_store, on_bad_row or "error", recommender)
         recommender.update(log, **options)
         assert recommender.saved is not None
         save_model(updated, recommender.saved)
@@ -98,8 +101,8 @@ def _ids(given: list[str]) -> list[str]:
     return [id for id in (one.strip("\r") for one in found) if id]
 
 
-def _stored(address: str, on_bad_row: str) -> Any:
-    """The events of a store as a log."""
+def _stored(address: str, on_bad_row: str, recommender: "Recommender") -> Any:
+    """The events of a store as a log, with types where the model's log has them."""
     try:
         from abaca.serve.store import open_store, stored_rows
     except ImportError as error:
@@ -108,9 +111,20 @@ def _stored(address: str, on_bad_row: str) -> Any:
 
     store = open_store(address)
     try:
-        return read_log(stored_rows(store), user="user", item="item", time="time", on_bad_row=on_bad_row)  # type: ignore[arg-type]
+        rows, event = stored_rows(store), recommender.reading["like"].event
+        if event is not None:  # an event without a type has the usual one
+            event, at = "event", rows.column_names.index("event")
+            rows = rows.set_column(at, "event", rows["event"].fill_null(_usual_type(recommender)))
+        columns = {"user": "user", "item": "item", "time": "time", "event": event}
+        return read_log(rows, **columns, on_bad_row=on_bad_row)  # type: ignore[arg-type]
     finally:
         store.close()
+
+
+def _usual_type(recommender: "Recommender") -> str:
+    """The type of events that were sent without one."""
+    types, kept = recommender.saved and recommender.saved.types, recommender.learned.events
+    return types.names[types.usual] if types else kept[0] if kept else ""
 
 
 def _tell(recommender: "Recommender", model: Path, *, json: bool) -> None:

@@ -112,6 +112,20 @@ def make_batch(
     return Batch(Windows(inputs, positions, moments[0], moments[1], read_types), targets, weights)
 
 
+class Replay(NamedTuple):
+    """Training goes on with new rows: an epoch has every window with a new target, and a sample of the others."""
+
+    is_new: npt.NDArray[np.bool_]  # (n,) whether each row is new
+    share: float
+    """The share of the other windows that an epoch has, drawn anew each time."""
+
+    def kept(self, windows: Ranges, rng: np.random.Generator) -> Ints:
+        """The numbers of the windows that an epoch has."""
+        before = np.concatenate([[0], np.cumsum(self.is_new)])
+        new = before[windows.end] > before[windows.first]
+        return np.flatnonzero(new | (rng.random(len(windows)) < self.share))
+
+
 class Epochs(NamedTuple):
     """The batches of any epoch."""
 
@@ -125,6 +139,7 @@ class Epochs(NamedTuple):
     seed: int
     types: npt.NDArray[np.uint8] | None = None
     type_weights: Weights | None = None  # (K,) of each type in the loss; None where all are alike
+    replay: "Replay | None" = None
 
     def batches(self, epoch: int, skip: int = 0) -> Iterator[Batch]:
         """Batches of an epoch, from number `skip` on."""
@@ -143,6 +158,9 @@ class Epochs(NamedTuple):
             before = np.concatenate([[0], np.cumsum((self.type_weights > 0)[self.types])])
             counts = before[windows.end] - before[windows.first]
             windows, counts = windows.take(np.flatnonzero(counts)), counts[counts > 0]
+        if self.replay is not None:
+            kept = self.replay.kept(windows, rng)
+            windows, counts = windows.take(kept), None if counts is None else counts[kept]
         return windows, order_batches(windows, self.batch_targets, rng, counts)
 
 

@@ -25,8 +25,8 @@ OWN_LISTS = ("exclude", "candidates")
 """Columns of lists beside the histories: the rules of each query."""
 
 OWN_RULES = (
-    *("repeats", "max_repeat_share", "max_repeats", "min_new", "cooldown", "at_most", "at_least"),
-    *("boost", "boost_category", "diversity"),
+    *("repeats", "max_repeat_share", "max_repeats", "min_new", "min_cold", "cooldown", "at_most"),
+    *("at_least", "boost", "boost_category", "diversity"),
 )
 """Columns of any type beside the histories: other rules of each query."""
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from abaca.data.batches import last_windows
 from abaca.evidence.evidence import Evidence, Reading
 from abaca.evidence.explain import NETWORK, Explanation, terms_of
-from abaca.histories import Floats, Histories, Ints, Windows
+from abaca.histories import Bools, Floats, Histories, Ints, Windows
 from abaca.nn.answers import Answer, Question, answer, answer_each
 from abaca.nn.logits import Scores
 from abaca.nn.model import Model
@@ -57,6 +57,10 @@ class ExplainedRanker(Ranker, Protocol):
 
     def vectors(self, items: Ints) -> Floats | None:
         """The vectors of items (P, D), of unit length; None for a ranker without vectors."""
+        ...
+
+    def cold(self) -> Bools | None:
+        """Which items (V,) are known by their features alone; None for a ranker without features."""
         ...
 
 
@@ -134,6 +138,12 @@ class ModelRanker:
         rows = self.model.table.detach()[torch.from_numpy(items).to(self.model.device)].cpu().numpy()
         lengths = np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
         return np.asarray(rows / np.maximum(lengths, 1e-12), dtype=np.float64)
+
+    def cold(self) -> Bools | None:
+        """Which items have no vector of their own: nobody had taken them."""
+        if self.model.features is None:
+            return None
+        return np.asarray((self.model.items.weight.detach() == 0).all(dim=1).cpu().numpy())
 
     def _read(self, evidence: Evidence, histories: Histories, numbers: Ints) -> Reading:
         """The evidence of some of the histories; the latest is kept, since it is often asked for again."""

@@ -44,6 +44,8 @@ class LiveCounts:
         """Events of each item; zeros after the last."""
         self.size = self.events = 0
         """Pairs that are counted, and events that are remembered."""
+        self.changes = 0
+        """Changes of the items' counts so far."""
         self.stamps: dict[int, int] = {}
         """Changes of each source so far."""
         self.lock = threading.Lock()
@@ -104,6 +106,7 @@ class LiveCounts:
             longer[: len(self.counts)] = self.counts
             self.counts = longer  # readers keep what they have
         self.counts[item] += count
+        self.changes += 1
 
     def near(self, items: set[int]) -> dict[tuple[int, int], int]:
         """Units of the pairs in which one item is among these and the other is not; these come first."""

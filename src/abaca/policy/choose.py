@@ -1,7 +1,7 @@
 """Lists under policies: the questions to a ranker, how many candidates they ask for, and what becomes of them."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,11 +11,14 @@ import torch
 from abaca.evaluation.ranker import ExplainedRanker, no_answer, padded
 from abaca.histories import Floats, Histories, Ints
 from abaca.nn.answers import COPY, RULE, Answer, Question
-from abaca.policy.rerank import POOL, Pool, rerank
-from abaca.policy.rules import ItemRules, within
+from abaca.policy.candidates import Candidates
+from abaca.policy.draft import Effect
+from abaca.policy.rerank import POOL, Choice, Pools, rerank
+from abaca.policy.rules import Bools, ItemRules, within
 
-FIRST, MORE = 500, 16
-"""Candidates beyond the pool of diversity that a reranked list asks for, and the factor by which more are fetched."""
+FIRST, OWNED, MORE = 100, 400, 16
+"""Candidates beyond the pool of diversity that a reranked list asks for; how many more at most where repeats are
+capped, since those of the history may all be among the best; and the factor by which more are fetched."""
 NAMED = 20
 """Items that the effect of a rule names at most."""
 
@@ -82,7 +85,10 @@ class Lists:
     def fetched(self) -> int:
         """The number of candidates to ask for at first."""
         policy = self.rules[0].policy
-        return policy.n if not policy.reranks else POOL * policy.n + FIRST
+        if not policy.reranks:
+            return policy.n
+        capped = [len(owned) for rules, owned in zip(self.rules, self.owned, strict=True) if rules.policy.caps_repeats]
+        return POOL * policy.n + FIRST + min(max(capped, default=0), OWNED)
 
     def questions(self, n: int, catalogue: int) -> list[Question]:
         """The best n items that no filter removes; then the best n raised items among them, and those of floors."""
@@ -155,18 +161,9 @@ class Popular:
         """None: it has no item vectors."""
         return
 
-
-class _Candidates(NamedTuple):
-    """The candidates of one history, best logit first."""
-
-    items: Ints  # (K,)
-    logits: Floats  # (K,)
-    partitions: Ints  # (K,)
-    normaliser: float
-    below: float
-    """No other item has a higher logit; −∞ where there is no other."""
-    special_below: tuple[float, ...] = ()
-    """The same for the raised items and for those of floors, where there are some."""
+    def cold(self) -> None:
+        """None: it reads no features."""
+        return
 
 
 def choose(ranker: ExplainedRanker, lists: Lists, vectors: Vectors | None) -> list[Picked]:
@@ -176,16 +173,13 @@ def choose(ranker: ExplainedRanker, lists: Lists, vectors: Vectors | None) -> li
     while len(rows):
         part = lists.take(rows)
         answers = _asked(ranker, part.histories, part.questions(count, ranker.catalogue))
-        mass = answers[0].mass.clamp(0, 1).tolist()
-        again = []
-        for at, row in enumerate(rows.tolist()):
-            candidates = _candidates(answers, at, complete=count == ranker.catalogue, surely=not ranker.estimated)
-            picked = _picked(candidates, part.rules[at], part.owned[at], vectors)
-            if picked is None:
-                again.append(row)
-            else:
-                found[row] = picked._replace(repeat=None if math.isnan(mass[at]) else mass[at])
-        rows, count = np.array(again, dtype=np.int64), min(MORE * count, ranker.catalogue)
+        candidates = Candidates.of(
+            answers, ranker.catalogue, complete=count == ranker.catalogue, surely=not ranker.estimated
+        )
+        picked = _picked(candidates, part, vectors)
+        found |= {int(rows[at]): each for at, each in picked.items()}
+        again = [at for at in range(len(rows)) if at not in picked]
+        rows, count = rows[again], min(MORE * count, ranker.catalogue)
     lists_of = [found[row] for row in range(len(lists.rules))]
     return _with_filters(ranker, lists, lists_of) if lists.rules[0].policy.explain_rules else lists_of
 
@@ -194,53 +188,75 @@ def _asked(ranker: ExplainedRanker, histories: Histories, questions: list[Questi
     return [ranker.ask(histories, questions[0])] if len(questions) == 1 else ranker.ask_each(histories, questions)
 
 
-def _candidates(answers: list[Answer], row: int, *, complete: bool, surely: bool) -> _Candidates:
-    """What was fetched for a row; `surely` says that a row with fewer items than asked for has all there are."""
-    found, below = [], []
-    for answer in answers:
-        logits = answer.logits[row].numpy().astype(np.float64)
-        count = int((logits != -math.inf).sum())
-        found.append((answer.items[row].numpy()[:count], logits[:count], answer.partitions[row].numpy()[:count]))
-        every = complete or (surely and count < len(logits))
-        below.append(-math.inf if every else logits[count - 1] if count else math.inf)
-    normaliser = answers[0].normaliser[row].item()
-    if len(found) == 1:
-        return _Candidates(*found[0], normaliser, below[0])
-    items, first = np.unique(np.concatenate([part[0] for part in found]), return_index=True)
-    logits, partitions = (np.concatenate([part[at] for part in found])[first] for at in (1, 2))
-    order = np.argsort(-logits, kind="stable")
-    return _Candidates(items[order], logits[order], partitions[order], normaliser, below[0], tuple(below[1:]))
+def _picked(found: Candidates, lists: Lists, vectors: Vectors | None) -> dict[int, Picked]:
+    """The list of each history, without those that items which were not fetched could change."""
+    picked: dict[int, Picked] = {}
+    alike: dict[int, list[int]] = {}
+    for row, rules in enumerate(lists.rules):
+        alike.setdefault(id(rules), []).append(row)
+    for rows in alike.values():
+        rules, part = lists.rules[rows[0]], found.take(rows)
+        unheard = [ItemEffect(rule, [], [], short, _no_item(rule)) for rule, short in rules.unheard]
+        chosen = _reranked(part, rules, [lists.owned[row] for row in rows], vectors) if rules.policy.reranks else None
+        for at, row in enumerate(rows):
+            choice = Choice(part.first(at, rules.policy.n), [], math.inf, math.inf) if chosen is None else next(chosen)
+            if _settled(choice, rules, part, at):
+                effects = unheard + [_in_items(effect, rules, part.items[at]) for effect in choice.effects]
+                picked[row] = Picked(_chosen(part, at, choice.places), part.repeat(at), effects)
+    return picked
 
 
-def _picked(found: _Candidates, rules: ItemRules, owned: Ints, vectors: Vectors | None) -> Picked | None:
-    """The list of one history; None where items that were not fetched could change it."""
-    effects = [ItemEffect(rule, [], [], short, "no item has this value") for rule, short in rules.unheard]
-    if not rules.policy.reranks:
-        return Picked(_chosen(found, list(range(min(len(found.items), rules.policy.n)))), None, effects)
-    items, boosts = found.items, rules.boosts
-    pool = Pool(
+def _no_item(rule: str) -> str:
+    return "no item is cold" if rule == "min_cold" else "no item has this value"
+
+
+def _reranked(found: Candidates, rules: ItemRules, owned: list[Ints], vectors: Vectors | None) -> Iterator[Choice]:
+    """The lists of histories under the same rules."""
+    items = found.known
+    pools = Pools(
         found.logits,
-        None if boosts is None else boosts.of(items),
-        rules.groups.of(items, within(items, owned)),
-        None if vectors is None else lambda places: vectors(items[places]),
+        None if rules.boosts is None else rules.boosts.of(items),
+        rules.groups.of(items, _among(items, owned)),
+        None if vectors is None else lambda rows, places: _shaped(vectors, items[rows, places]),
     )
-    choice = rerank(pool, rules.groups.limits)
-    raised = -math.inf if boosts is None else found.special_below[0] + boosts.highest
-    floors = max(raised, found.special_below[-1]) if rules.policy.at_least else -math.inf
-    if choice.lowest < max(found.below, raised) or choice.lowest_special < floors:
-        return None
-    for rule, floor, removed, moved, short in choice.effects:
-        out, into = (items[places[:NAMED]].tolist() for places in (removed, moved))
-        effects.append(ItemEffect(rules.rule_name(rule, floor=floor), out, into, short))
-    return Picked(_chosen(found, choice.places), None, effects)
+    return rerank(pools, rules.groups.limits)
 
 
-def _chosen(found: _Candidates, places: list[int]) -> list[Chosen]:
-    """Some of the candidates."""
+def _settled(choice: Choice, rules: ItemRules, found: Candidates, at: int) -> bool:
+    """Whether items that were not fetched could not change a list."""
+    if not rules.policy.reranks:
+        return True
+    special = found.special_below[:, at].tolist()
+    raised = -math.inf if rules.boosts is None else special[0] + rules.highest_boost
+    floors = max(raised, special[-1]) if rules.policy.has_floors else -math.inf
+    return choice.lowest >= max(float(found.below[at]), raised) and choice.lowest_special >= floors
+
+
+def _in_items(effect: Effect, rules: ItemRules, items: Ints) -> ItemEffect:
+    removed, moved = (items[places[:NAMED]].tolist() for places in (effect.removed, effect.moved))
+    return ItemEffect(rules.rule_name(effect.rule, floor=effect.floor), removed, moved, effect.short)
+
+
+def _shaped(vectors: Vectors, items: Ints) -> Floats:
+    """The vectors (…, D) of items (…)."""
+    return vectors(items.ravel()).reshape(*items.shape, -1)
+
+
+def _among(items: Ints, owned: list[Ints]) -> Bools:
+    """Which of the items (B, K) are in the history of their row."""
+    width = int(items.max(initial=0)) + 1
+    first = width * np.arange(len(items))
+    mine = [each[: each.searchsorted(width)] + start for each, start in zip(owned, first.tolist(), strict=True)]
+    return within(items + first[:, None], np.concatenate([np.zeros(0, np.int64), *mine]))
+
+
+def _chosen(found: Candidates, at: int, places: list[int]) -> list[Chosen]:
+    """Some of the candidates of a history."""
     chosen = []
-    columns = (part[places].tolist() for part in (found.items, found.logits, found.partitions))
+    normaliser = float(found.normaliser[at])
+    columns = (part[at, places].tolist() for part in (found.items, found.logits, found.partitions))
     for item, logit, partition in zip(*columns, strict=True):
-        probability = None if partition in (RULE, POPULAR) else math.exp(logit - found.normaliser)
+        probability = None if partition in (RULE, POPULAR) else math.exp(logit - normaliser)
         name = PARTITIONS.get(partition, "rerank")
         chosen.append(Chosen(item, probability, name, -math.inf if partition == POPULAR else logit))
     return chosen

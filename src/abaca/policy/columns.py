@@ -1,5 +1,7 @@
 """Columns of the item table as categories: the values of each item."""
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -7,7 +9,9 @@ import numpy as np
 from abaca.data.catalogue import Catalogue
 from abaca.display import plain
 from abaca.errors import QueryError
-from abaca.histories import Ints
+from abaca.histories import Bools, Ints
+
+COLD = "cold"
 
 
 class Column:
@@ -40,9 +44,17 @@ class Column:
 class Columns:
     """The columns of a catalogue, each read at its first use."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self.catalogue = catalogue
+    def __init__(self, catalogue: Catalogue, is_cold: Callable[[], Bools | None] = lambda: None) -> None:
+        self.catalogue, self._is_cold = catalogue, is_cold
         self._read: dict[str, Column] = {}
+
+    @cached_property
+    def cold(self) -> Column:
+        """A column with one value, which cold items have."""
+        found = self._is_cold()
+        if found is None:
+            raise QueryError("min_cold needs a model with features, which know items that nobody has taken; train one")
+        return Column([COLD if cold else None for cold in found.tolist()])
 
     def __getitem__(self, name: str) -> Column:
         if name not in self._read:

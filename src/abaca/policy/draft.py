@@ -1,13 +1,13 @@
 """A list in the making: it is filled by score within caps, and changed until its floors hold."""
 
 from collections import defaultdict
-from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
-import numpy as np
-
 from abaca.histories import Ints
+
+CHUNK = 32
+"""The groups of this number of candidates are read at a time."""
 
 
 class Limits(NamedTuple):
@@ -36,12 +36,36 @@ class Effect(NamedTuple):
     """How many items are missing of a floor."""
 
 
-class Draft:
-    """A list in the making, with the number of items that each group has in it."""
+class Members:
+    """The groups of the candidates of one list, which are in the order of scores; few of them are ever read."""
 
-    def __init__(self, groups: Ints, limits: Limits, order: list[int]) -> None:
-        self._groups, self.limits, self.order = groups, limits, order
-        self._read: dict[int, list[tuple[int, int]]] = {}
+    def __init__(self, groups: Ints, limits: Limits) -> None:
+        self._groups, self._most = groups, limits.most  # (K, W), (G + 1,)
+        self.size = len(groups)
+        self._read: list[list[tuple[int, int]]] = []
+        self._places: dict[int, list[int]] = {}
+
+    def of(self, place: int) -> list[tuple[int, int]]:
+        """The groups of a candidate, and how many items each may have."""
+        while place >= len(self._read):
+            rows = self._groups[len(self._read) :][:CHUNK]
+            pairs = zip(rows.tolist(), self._most[rows].tolist(), strict=True)
+            self._read += [list(zip(groups, caps, strict=True)) for groups, caps in pairs]
+        return self._read[place]
+
+    def places(self, group: int) -> list[int]:
+        """The candidates of a group, best first."""
+        found = self._places.get(group)
+        if found is None:
+            found = self._places[group] = (self._groups == group).any(axis=1).nonzero()[0].tolist()
+        return found
+
+
+class Draft:
+    """A list in the making, with the number of items that each group has in it; 0 is the best candidate."""
+
+    def __init__(self, members: Members, limits: Limits) -> None:
+        self.members, self.limits = members, limits
         self.places: list[int] = []
         self.count: dict[int, int] = defaultdict(int)
         self.blocked: dict[int, list[int]] = defaultdict(list)
@@ -57,38 +81,26 @@ class Draft:
         for group in self.limits.least:
             while self._missing(group) and self._replace(group):
                 pass
-        self.places.sort(key=self.rank.item)
-
-    @cached_property
-    def rank(self) -> Ints:
-        """The number of each candidate in the order of scores."""
-        return np.argsort(self.order)
-
-    def groups(self, place: int) -> list[tuple[int, int]]:
-        """The groups of a candidate, and how many items each may have; of few candidates they are ever read."""
-        found = self._read.get(place)
-        if found is None:
-            row = self._groups[place]
-            found = self._read[place] = list(zip(row.tolist(), self.limits.most[row].tolist(), strict=True))
-        return found
+        self.places.sort()
 
     def full(self, place: int) -> int | None:
         """A group of the candidate that is full."""
-        for group, cap in self.groups(place):
-            if self.count[group] >= cap:
+        count = self.count
+        for group, cap in self.members.of(place):
+            if count[group] >= cap:
                 return group
         return None
 
     def add(self, place: int) -> None:
         """Put a candidate into the list."""
         self.places.append(place)
-        for group, _ in self.groups(place):
+        for group, _ in self.members.of(place):
             self.count[group] += 1
 
     def drop(self, place: int) -> None:
         """Take a candidate out of the list."""
         self.places.remove(place)
-        for group, _ in self.groups(place):
+        for group, _ in self.members.of(place):
             self.count[group] -= 1
 
     def short(self) -> dict[int, int]:
@@ -97,7 +109,7 @@ class Draft:
 
     def reached(self) -> tuple[int, int]:
         """How many candidates the list depends on, and its special floors; more than there are if it may lack some."""
-        special, more = self.limits.special, len(self.order) + 1
+        special, more = self.limits.special, self.members.size + 1
         short = self.short()
         enough = len(self.places) == self.limits.n and not set(short) - special
         return self.reach if enough else more, more if set(short) & special else self.special_reach
@@ -116,10 +128,10 @@ class Draft:
 
     def _fill(self) -> None:
         taken = set(self.places)
-        for at, place in enumerate(self.order):
+        for place in range(self.members.size):
             if len(self.places) >= self.limits.n:
                 break
-            self.reach = max(self.reach, at + 1)
+            self.reach = max(self.reach, place + 1)
             if place in taken:
                 continue
             group = self.full(place)
@@ -131,8 +143,8 @@ class Draft:
     def _exchange(self) -> bool:
         """Let an item of the list, the worst first, give way to two others; nothing else fits into the list."""
         listed = set(self.places)
-        others = [(place, self._full_groups(place)) for place in self.order if place not in listed]
-        for place in self._worst_first():
+        others = [(place, self._full_groups(place)) for place in range(self.members.size) if place not in listed]
+        for place in sorted(self.places, reverse=True):
             own, fitting = self._full_groups(place), dict[frozenset[int], list[int]]()
             for other, groups in others:
                 if groups <= own:
@@ -150,40 +162,36 @@ class Draft:
         return False
 
     def _full_groups(self, place: int) -> frozenset[int]:
-        return frozenset(group for group, cap in self.groups(place) if self.count[group] >= cap)
-
-    def _worst_first(self) -> list[int]:
-        return sorted(self.places, key=self.rank.item, reverse=True)
+        return frozenset(group for group, cap in self.members.of(place) if self.count[group] >= cap)
 
     def _missing(self, group: int) -> int:
         return max(0, min(self.limits.least[group], self.limits.n) - self.count[group])
 
     def _replace(self, group: int) -> bool:
         """Let the best candidate of a group that is not in the list replace the last item that is not needed."""
-        listed = set(self.places)
-        spare = [place for place in self._worst_first() if not self._needed(place)]
-        members = np.flatnonzero((self._groups[self.order] == group).any(axis=1))
-        for at in members.tolist():
-            place = self.order[at]
+        listed, spare = set(self.places), self._spare()
+        for place in self.members.places(group):
             if place in listed:
                 continue
             if group in self.limits.special:
-                self.special_reach = max(self.special_reach, at + 1)
+                self.special_reach = max(self.special_reach, place + 1)
             else:
-                self.reach = max(self.reach, at + 1)
+                self.reach = max(self.reach, place + 1)
             if len(self.places) < self.limits.n and self.full(place) is None:
                 self.add(place)
                 return True
+            barred = self._full_groups(place)
             for last in spare:
-                self.drop(last)
-                if self.full(place) is None:
+                if barred <= {group for group, _ in self.members.of(last)}:
+                    self.drop(last)
                     self.add(place)
                     self.swapped[group].append((last, place))
                     return True
-                self.add(last)
         return False
 
-    def _needed(self, place: int) -> bool:
-        """Whether a floor would not hold without an item."""
-        least = self.limits.least
-        return any(group in least and self.count[group] <= least[group] for group, _ in self.groups(place))
+    def _spare(self) -> list[int]:
+        """The items of the list without which every floor would still hold, the worst first."""
+        least, count = self.limits.least, self.count
+        bound = {group for group in least if count[group] <= least[group]}
+        worst_first = sorted(self.places, reverse=True)
+        return [place for place in worst_first if not any(group in bound for group, _ in self.members.of(place))]

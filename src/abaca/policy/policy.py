@@ -30,6 +30,8 @@ class Policy:
     """At most this number of items of the history; None for any number."""
     min_new: int = 0
     """At least this number of items that are not in the history, as far as there are some."""
+    min_cold: int = 0
+    """At least this number of items that nobody had taken when the model was trained, as far as there are some."""
     exclude: Sequence[Id] | Path = ()
     """Ids that may not be recommended, or a file of them; None for none."""
     candidates: Sequence[Id] | Path | None = None
@@ -61,6 +63,7 @@ class Policy:
         if self.max_repeats is not None:
             self._set("max_repeats", _count(self.max_repeats, "max_repeats", 0))
         self._set("min_new", _count(self.min_new, "min_new", 0))
+        self._set("min_cold", _count(self.min_cold, "min_cold", 0))
         self._set("cooldown", cooldowns(self.cooldown))
         self._set("at_most", quotas(self.at_most, "at_most", every=True))
         self._set("at_least", quotas(self.at_least, "at_least", every=False))
@@ -77,16 +80,26 @@ class Policy:
         return share if self.max_repeats is None else min(share, self.max_repeats)
 
     @property
+    def has_floors(self) -> bool:
+        """Whether items of some groups are candidates however low they score."""
+        return bool(self.at_least) or self.min_cold > 0
+
+    @property
+    def caps_repeats(self) -> bool:
+        """Whether some repeats may be recommended, but not any number of them."""
+        return 0 < self.most_repeats < self.n
+
+    @property
     def reranks(self) -> bool:
         """Whether an item's place depends on more than its logit."""
-        composed = self.at_most or self.at_least or self.boost or self.boost_category or self.diversity
-        return bool(composed) or self.min_new > 0 or 0 < self.most_repeats < self.n
+        composed = self.at_most or self.has_floors or self.boost or self.boost_category or self.diversity
+        return bool(composed) or self.min_new > 0 or self.caps_repeats
 
     @property
     def shape(self) -> tuple[Any, ...]:
         """What policies must share so that their histories can be answered together."""
         only = self.repeats == "only" or self.candidates is not None
-        special = bool(self.boost or self.boost_category), bool(self.at_least)
+        special = bool(self.boost or self.boost_category), self.has_floors
         return self.n, only, self.reranks, special, self.explain_rules
 
 

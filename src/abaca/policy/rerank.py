@@ -11,28 +11,31 @@ Relevance is the score, scaled so that the pool has 0 to 1. Caps always hold. Fl
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from abaca.histories import Floats, Ints
-from abaca.policy.draft import Draft, Effect, Limits
+from abaca.policy.draft import Draft, Effect, Limits, Members
 
 POOL = 5
 """Diversity chooses among this number of candidates for each item of a list."""
 
+READ = 4096
+"""Vectors of this number of candidates are read at once, or those of one list."""
+
 BOOST, DIVERSITY = "boost", "diversity"
 
 
-class Pool(NamedTuple):
-    """The candidates of one list, best logit first."""
+class Pools(NamedTuple):
+    """The candidates of several lists, best logit first; the logit is −∞ where there is none."""
 
-    logits: Floats  # (K,)
-    boosts: Floats | None  # (K,)
-    groups: Ints  # (K, W) the groups of each, each once; G after the last
-    vectors: Callable[[list[int]], Floats] | None = None
-    """Vectors of unit length (P, D) of some candidates."""
+    logits: Floats  # (B, K)
+    boosts: Floats | None  # (B, K)
+    groups: Ints  # (B, K, W) the groups of each, each once; G after the last
+    vectors: Callable[[Ints, Ints], Floats] | None = None
+    """Vectors of unit length (…, D) of candidates, which are given as lists (…) and places (…)."""
 
 
 class Choice(NamedTuple):
@@ -46,45 +49,84 @@ class Choice(NamedTuple):
     """The same for candidates of special groups, as far as floors are concerned."""
 
 
-def rerank(pool: Pool, limits: Limits) -> Choice:
-    """The list of the best candidates under the limits."""
-    scores = pool.logits if pool.boosts is None else pool.logits + pool.boosts
-    order = np.argsort(-scores, kind="stable").tolist()
-    effects = [] if pool.boosts is None else _difference(BOOST, list(range(len(order)))[: limits.n], order[: limits.n])
-    draft = Draft(pool.groups, limits, order)
+def rerank(pools: Pools, limits: Limits) -> Iterator[Choice]:
+    """Each list of the best candidates under the limits."""
+    scores = pools.logits if pools.boosts is None else pools.logits + pools.boosts
+    order = np.argsort(-scores, axis=1, kind="stable")
+    counts = (scores != -math.inf).sum(axis=1).tolist()
+    scores = np.take_along_axis(scores, order, axis=1)
+    groups = np.take_along_axis(pools.groups, order[:, :, None], axis=1)
+    vectors = _Vectors(pools.vectors, order, POOL * limits.n) if pools.vectors and limits.diversity else None
+    for row, count in enumerate(counts):
+        ranked = order[row, :count]
+        members = Members(groups[row, :count], limits)
+        spread = None if vectors is None else _Spread(vectors, row, scores[row, :count], limits)
+        draft, diverse = _composed(members, limits, spread)
+        effects = [] if pools.boosts is None else _boosted(ranked, limits.n)
+        effects += [_placed(effect, ranked) for effect in (*diverse, *draft.effects()) if any(effect[2:])]
+        lowest, special = (_lowest(scores[row, :count], reach) for reach in draft.reached())
+        yield Choice(ranked[draft.places].tolist(), effects, lowest, special)
+
+
+def _composed(members: Members, limits: Limits, spread: "_Spread | None") -> tuple[Draft, list[Effect]]:
+    """A list in places by score, and what diversity did to it."""
+    draft = Draft(members, limits)
     draft.compose()
-    if limits.diversity:
-        assert pool.vectors is not None
-        before, draft = draft, Draft(pool.groups, limits, order)
-        _Spread(pool.vectors, scores, order, limits).compose(draft)
-        effects += _difference(DIVERSITY, before.places, draft.places)
-    effects += draft.effects()
-    effects = [effect for effect in effects if any(effect[2:])]
-    lowest, special = (_lowest(scores, order, reach) for reach in draft.reached())
-    return Choice(draft.places, effects, lowest, special)
+    if spread is None:
+        return draft, []
+    before, draft = draft, Draft(members, limits)
+    spread.compose(draft)
+    return draft, [_difference(DIVERSITY, before.places, draft.places)]
 
 
-def _lowest(scores: Floats, order: list[int], reach: int) -> float:
+def _boosted(ranked: Ints, n: int) -> list[Effect]:
+    """What boosts changed in the n best."""
+    effect = _difference(BOOST, list(range(min(n, len(ranked)))), ranked[:n].tolist())
+    return [effect] if effect.removed or effect.moved else []
+
+
+def _placed(effect: Effect, ranked: Ints) -> Effect:
+    """An effect in places by logit."""
+    return effect._replace(removed=ranked[effect.removed].tolist(), moved=ranked[effect.moved].tolist())
+
+
+def _lowest(scores: Floats, reach: int) -> float:
     """The score of the last candidate that a list depends on; +∞ for none, −∞ where it depends on more."""
-    return math.inf if not reach else float(scores[order[reach - 1]]) if reach <= len(order) else -math.inf
+    return math.inf if not reach else float(scores[reach - 1]) if reach <= len(scores) else -math.inf
+
+
+class _Vectors:
+    """The vectors of candidates, which are given as places by score; those of the first are read for many lists."""
+
+    def __init__(self, read: Callable[[Ints, Ints], Floats], order: Ints, first: int) -> None:
+        self.read, self.order, self.first = read, order, order[:, :first]
+        self.step = max(1, READ // max(1, self.first.shape[1]))
+        self.start, self.part = -self.step, np.zeros((0, 0, 0))
+
+    def of(self, row: int, places: Ints) -> Floats:
+        """Those of some candidates of a list (P, D)."""
+        if row >= self.start + self.step:
+            self.start = row
+            rows = np.arange(row, min(row + self.step, len(self.order)))
+            self.part = self.read(rows[:, None], self.first[rows])
+        if len(places) and places.max() >= self.first.shape[1]:
+            return self.read(np.array(row), self.order[row, places])
+        return np.asarray(self.part[row - self.start][places])
 
 
 class _Spread:
-    """Maximal marginal relevance."""
+    """Maximal marginal relevance for one list."""
 
-    def __init__(
-        self, vectors: Callable[[list[int]], Floats], scores: Floats, order: list[int], limits: Limits
-    ) -> None:
-        self.vectors, self.scores, self.limits = vectors, scores, limits
-        self.read: dict[int, Floats] = {}
-        self.pool = order[: POOL * limits.n]
-        best = scores[self.pool] if self.pool else np.zeros(1)
+    def __init__(self, vectors: _Vectors, row: int, scores: Floats, limits: Limits) -> None:
+        self.vectors, self.row, self.scores, self.limits = vectors, row, scores, limits
+        self.pool = min(POOL * limits.n, len(scores))
+        best = scores[: self.pool] if self.pool else np.zeros(1)
         self.lowest, self.span = float(best[-1]), float(best[0] - best[-1]) or 1.0
 
     def compose(self, draft: Draft) -> None:
         """Fill a list from the pool, and complete it by score."""
         draft.reach = POOL * self.limits.n
-        taken = self._take(self.pool, draft)
+        taken = self._take(list(range(self.pool)), draft)
         draft.compose()
         draft.places = taken if set(taken) == set(draft.places) else self._take(draft.places)
 
@@ -92,28 +134,23 @@ class _Spread:
         """All of the candidates in the order in which they are taken; with a draft, those that it has room for."""
         if not places:
             return []
-        strength = self.limits.diversity
-        relevance = (1 - strength) * (self.scores[places] - self.lowest) / self.span
-        vectors, taken = self._vectors(places), list[int]()
-        nearest = np.full(len(places), -1.0)
-        left = relevance.copy()
+        strength, numbers = self.limits.diversity, np.array(places)
+        gains = (1 - strength) * (self.scores[numbers] - self.lowest) / self.span
+        vectors, taken = self.vectors.of(self.row, numbers), list[int]()
+        costs = strength * (vectors @ vectors.T)
+        nearest = np.full(len(places), -strength)
+        left = gains.copy()
         for _ in places:
             at = int(left.argmax())
-            place, relevance[at] = places[at], -np.inf
-            if draft is None or self._room(draft, place):
-                taken.append(place)
-                np.maximum(nearest, vectors @ vectors[at], out=nearest)
+            gains[at] = left[at] = -np.inf
+            if draft is not None and not self._room(draft, places[at]):
+                continue
+            taken.append(places[at])
             if len(taken) == self.limits.n:
                 break
-            left = relevance - strength * nearest if taken else relevance
+            np.maximum(nearest, costs[at], out=nearest)
+            np.subtract(gains, nearest, out=left)
         return taken
-
-    def _vectors(self, places: list[int]) -> Floats:
-        """Vectors of candidates; each is read once."""
-        missing = [place for place in places if place not in self.read]
-        if missing:
-            self.read |= dict(zip(missing, self.vectors(missing), strict=True))
-        return np.stack([self.read[place] for place in places])
 
     @staticmethod
     def _room(draft: Draft, place: int) -> bool:
@@ -125,9 +162,9 @@ class _Spread:
         return group is None
 
 
-def _difference(rule: str, before: list[int], after: list[int]) -> list[Effect]:
+def _difference(rule: str, before: list[int], after: list[int]) -> Effect:
     """What a rule changed in a list."""
     old = {place: at for at, place in enumerate(before)}
     moved = [place for at, place in enumerate(after) if old.get(place, len(after)) > at]
     listed = set(after)
-    return [Effect(rule, False, [place for place in before if place not in listed], moved)]
+    return Effect(rule, False, [place for place in before if place not in listed], moved)

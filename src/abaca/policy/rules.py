@@ -18,6 +18,8 @@ from abaca.types import PAD, Id
 
 REPEAT, NEW = 0, 1
 """Groups that every policy has; those of columns follow."""
+COLD_COLUMN = "\0cold"
+"""The column of cold items; no item table has such a name."""
 UNLIMITED = 1 << 40
 NOTHING: Ints = np.zeros(0, np.int64)
 
@@ -33,13 +35,13 @@ class Boosts(NamedTuple):
     """For each column the amount of each value, with 0 for none at the end."""
 
     def of(self, items: Ints) -> Floats:
-        """What is added for some items (K,)."""
-        found = np.zeros(len(items))
+        """What is added for some items (…)."""
+        found = np.zeros(items.shape)
         if len(self.items):
             at = self.items.searchsorted(items).clip(max=len(self.items) - 1)
             found += np.where(self.items[at] == items, self.amounts[at], 0.0)
         for column, amounts in self.columns:
-            found += amounts[column.codes[items]].sum(axis=1)
+            found += amounts[column.codes[items]].sum(axis=-1)
         return found
 
     @property
@@ -66,18 +68,22 @@ class Groups(NamedTuple):
     limits: Limits
 
     def of(self, items: Ints, repeat: Bools) -> Ints:
-        """The groups (K, W) of some items, G after the last."""
+        """The groups (…, W) of some items (…), G after the last."""
         none = len(self.limits.most) - 1
-        found = [np.where(repeat, REPEAT, NEW)[:, None]]
+        found = [np.where(repeat, REPEAT, NEW)[..., None]]
         for _, column, first in self.columns:
             codes = column.codes[items]
             found.append(np.where(codes < column.size, codes + first, none))
-        return np.concatenate(found, axis=1)
+        return np.concatenate(found, axis=-1)
 
     def name(self, group: int) -> str:
         """The column and the value of a group."""
         name, column, first = self._column(group)
         return f"{name}={column.names[group - first]}"
+
+    def floor_name(self, group: int) -> str:
+        """The rule of a floor."""
+        return "min_cold" if self._column(group)[0] == COLD_COLUMN else f"at_least {self.name(group)}"
 
     def items(self, group: int) -> Ints:
         """The items of a value, ascending."""
@@ -104,11 +110,16 @@ class ItemRules:
     def special(self) -> list[Ints]:
         """Candidates that may be in a list although many items score higher: raised ones, and those of floors."""
         found = [] if self.boosts is None else [self.boosts.raised]
-        if self.policy.at_least:
+        if self.policy.has_floors:
             floors = [self.groups.items(group) for group in self.groups.limits.special]
             found.append(np.unique(np.concatenate([NOTHING, *floors])))
         only = self.candidates
         return found if only is None else [items[within(items, only)] for items in found]
+
+    @cached_property
+    def highest_boost(self) -> float:
+        """No item gets more."""
+        return 0.0 if self.boosts is None else self.boosts.highest
 
     @classmethod
     def of(cls, policy: Policy, ids: Ids, unknown: Unknown, columns: Columns) -> "ItemRules":
@@ -125,7 +136,7 @@ class ItemRules:
         if isinstance(group, str):
             return group
         if floor:
-            return "min_new" if group == NEW else f"at_least {self.groups.name(group)}"
+            return "min_new" if group == NEW else self.groups.floor_name(group)
         if group == REPEAT:
             return "max_repeats" if self.policy.most_repeats == self.policy.max_repeats else "max_repeat_share"
         return f"at_most {self.groups.name(group)}"
@@ -145,7 +156,7 @@ class ItemRules:
 def within(items: Ints, ascending: Ints) -> Bools:
     """Which items are among some that ascend."""
     if not len(ascending):
-        return np.zeros(len(items), dtype=bool)
+        return np.zeros(items.shape, dtype=bool)
     return np.asarray(ascending[ascending.searchsorted(items).clip(max=len(ascending) - 1)] == items)
 
 
@@ -162,7 +173,7 @@ def cooled_items(policy: Policy, histories: Histories, row: int, per_second: flo
         elif len(items):
             times = None if histories.times is None else histories.times[begin:end]
             barred |= _passed(times, None if histories.now is None else histories.now[row]) < _span(each, per_second)
-    return np.setdiff1d(items[barred], PAD)
+    return np.asarray(np.unique(items[barred & (items != PAD)]))
 
 
 def _passed(times: Floats | None, now: float | None) -> Floats:
@@ -209,6 +220,9 @@ def _groups(policy: Policy, columns: Columns) -> Groups:
         if quota.column not in placed:
             placed[quota.column] = quota.column, columns[quota.column], size
             size += columns[quota.column].size
+    if policy.min_cold:
+        placed[COLD_COLUMN] = COLD_COLUMN, columns.cold, size
+        size += columns.cold.size
     most = np.full(size + 1, UNLIMITED)
     most[REPEAT] = policy.most_repeats
     least = {NEW: policy.min_new} if policy.min_new else {}
@@ -217,6 +231,8 @@ def _groups(policy: Policy, columns: Columns) -> Groups:
         most[groups] = np.minimum(most[groups], quota.number)
     for quota in floors:
         least |= dict.fromkeys(_groups_of(quota, placed), quota.number)
+    if policy.min_cold:
+        least |= dict.fromkeys(range(placed[COLD_COLUMN][2], size), policy.min_cold)
     special = frozenset(least) - {NEW}
     return Groups(list(placed.values()), Limits(policy.n, most, least, float(policy.diversity), special))
 
@@ -233,7 +249,7 @@ def _groups_of(quota: Quota, placed: dict[str, tuple[str, Column, int]]) -> list
 def _unheard(policy: Policy, columns: Columns) -> tuple[tuple[str, int], ...]:
     """The rules whose value no item has, and how many items each wants."""
     given = {"at_most": policy.at_most, "at_least": policy.at_least, "boost_category": policy.boost_category}
-    found = []
+    found = [("min_cold", policy.min_cold)] if policy.min_cold and not columns.cold.size else []
     for rule, entries in given.items():
         for column, value, number in cast(tuple[Quota | Boost, ...], entries):
             if value is not None and str(value) not in columns[str(column)].numbers:

@@ -26,6 +26,7 @@ from abaca.serve.metrics import CONTENT_TYPE, Metrics
 from abaca.serve.problems import NO_STORE, add_errors
 from abaca.serve.service import Loaded, Service
 from abaca.serve.static import TYPES, page_files
+from abaca.serve.stored import reads, types_of
 from abaca.serve.times import stored_moments
 
 MEBIBYTE = 1 << 20
@@ -175,19 +176,25 @@ class Api:
 
     async def _recommend_to(self, user: str, ask: requests.UserAsk | requests.UserRules) -> Response:
         model = self._model(ask.model)
-        history = await self._history(user)
-        times, now = stored_moments(history, ask.now, model.recommender.time_unit)
-        (found,) = await self.service.recommend(model, [[item for item, _ in history]], ask.policy, [times], now)
+        recommender = model.recommender
+        history = [past for past in await self._history(user) if reads(recommender, past)]
+        times, now = stored_moments(history, ask.now, recommender.time_unit)
+        items, types = [[past.item for past in history]], types_of(recommender, history)
+        (found,) = await self.service.recommend(model, items, ask.policy, [times], now, types)
         whose = {"model": model.name, "version": model.version, "user": user, "events": len(history)}
         return JSONResponse({**whose, **schemas.answer(found)})
 
     async def user_history(self, user: UserInPath) -> Response:
         """The stored history of a user, in the order of time; an unknown item keeps the text of its id."""
         catalogue = self.service.model().search.catalogue
-        history = ((id, known_item(catalogue, id), moment) for id, moment in await self._history(user))
+        history = ((past, known_item(catalogue, past.item)) for past in await self._history(user))
         items = [
-            {**({"id": id, "title": id} if item is None else item_json(catalogue, item)), "time": moment}
-            for id, item, moment in history
+            {
+                **({"id": past.item, "title": past.item} if item is None else item_json(catalogue, item)),
+                "time": past.time,
+                "type": past.type,
+            }
+            for past, item in history
         ]
         return JSONResponse({"user": user, "items": items})
 
@@ -300,4 +307,4 @@ def _refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
 def _event(event: requests.Event, now: float) -> Event:
     """An event with an id and a time; both are made where the sender gave none."""
     moment = event.time if "time" in event.model_fields_set else now
-    return Event(event.id or uuid.uuid4().hex, str(event.user), str(event.item), moment)
+    return Event(event.id or uuid.uuid4().hex, str(event.user), str(event.item), moment, event.type)

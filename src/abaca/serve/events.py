@@ -23,15 +23,18 @@ CREATE TABLE IF NOT EXISTS abaca_events (
   id TEXT NOT NULL UNIQUE,
   "user" TEXT NOT NULL,
   item TEXT NOT NULL,
-  time DOUBLE PRECISION NOT NULL
+  time DOUBLE PRECISION NOT NULL,
+  type TEXT
 );
 CREATE INDEX IF NOT EXISTS abaca_events_of_user ON abaca_events ("user", time, place);
 INSERT INTO abaca_store SELECT {VERSION} WHERE NOT EXISTS (SELECT version FROM abaca_store);
 """
+ADD_TYPE = "ALTER TABLE abaca_events ADD COLUMN type TEXT"
+"""For tables of a release that kept no types; such a release reads and writes the new tables too."""
 FIND_VERSION = "SELECT max(version) FROM abaca_store"
-ADD = 'INSERT INTO abaca_events (id, "user", item, time) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING'
-HISTORY = 'SELECT item, time FROM abaca_events WHERE "user" = ? ORDER BY time DESC, place DESC LIMIT ?'
-ALL = 'SELECT place, "user", item, time FROM abaca_events WHERE place > ? ORDER BY place LIMIT ?'
+ADD = 'INSERT INTO abaca_events (id, "user", item, time, type) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING'
+HISTORY = 'SELECT item, time, type FROM abaca_events WHERE "user" = ? ORDER BY time DESC, place DESC LIMIT ?'
+ALL = 'SELECT place, "user", item, time, type FROM abaca_events WHERE place > ? ORDER BY place LIMIT ?'
 FORGET = 'DELETE FROM abaca_events WHERE "user" = ?'
 USERS = """
 WITH RECURSIVE found (name) AS (
@@ -51,13 +54,16 @@ class Event(NamedTuple):
     user: str
     item: str
     time: float  # seconds since 1970
+    type: str | None = None
+    """Such as view or buy; None where the sender gave none."""
 
 
 class Past(NamedTuple):
-    """An item that a user chose, and when."""
+    """An item that a user chose, when, and how."""
 
     item: str
     time: float  # seconds since 1970
+    type: str | None = None
 
 
 class Store(ABC):
@@ -87,11 +93,11 @@ class Store(ABC):
         """The users that follow a name, in the order of the database; "" for the first ones."""
         return [name for (name,) in self._read(USERS, after, most)]
 
-    def all(self) -> Iterator[tuple[str, str, float]]:
-        """Every event, user, item and time, in the order of arrival; those that arrive meanwhile too."""
+    def all(self) -> Iterator[tuple[str, Past]]:
+        """Every event, with its user, in the order of arrival; those that arrive meanwhile too."""
         last = -1
         while rows := self._read(ALL, last, PAGE):
-            yield from (row[1:] for row in rows)
+            yield from ((row[1], Past(*row[2:])) for row in rows)
             last = rows[-1][0]
 
     def forget(self, user: str) -> int:

@@ -5,6 +5,7 @@ the order of requests, the counts are those of the store. The start counts the e
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +19,12 @@ from abaca.data.reading.values import UNITS
 from abaca.errors import ModelError
 from abaca.evidence.live import LiveCounts, LiveTransitions
 from abaca.evidence.transitions import UNIT
+from abaca.histories import Ints
 from abaca.nn.model import Model
-from abaca.serve.events import Event, Store
+from abaca.serve.events import Event, Past, Store
 from abaca.serve.item_search import ItemSearch
 from abaca.serve.service import Loaded, Service
+from abaca.serve.stored import reads
 from abaca.training.fold import carried
 from abaca.training.newitems import NewItems, checked_items
 from abaca.types import Id
@@ -32,6 +35,8 @@ MOST_NEW_ITEMS = 10_000
 """New items that a model takes while it serves; events of further ones are stored and not counted."""
 PAUSE, SHARE = 0.2, 4.0
 """Seconds between two growths of a model, at least; and at least this multiple of what the last one took."""
+REFRESH = 10.0
+"""Seconds after which the order of items by popularity counts new events; users without a history get it."""
 MOST_STORED = 1 << 62
 
 
@@ -54,16 +59,17 @@ class LiveModel:
         """New items, numbered after the model's."""
         self.columns: dict[Id, dict[str, Any]] = {}
         """The columns of those that were described."""
-        self.stale = True
+        self.changed = True
         """Whether the model that answers lacks new items, or has items that nobody took any more."""
+        self._grown_at, self._grown_with = -math.inf, 0
         self._numbers: dict[str, int] = {}
         self._integers = isinstance(saved.catalogue.ids[0], int)
 
-    def add(self, user: str, item: str, moment: float) -> None:
-        """Count an event."""
-        number = self._number(item)
+    def add(self, user: str, past: Past) -> None:
+        """Count an event, if the model reads events of its type."""
+        number = self._number(past.item) if reads(self.loaded.recommender, past) else None
         if number is not None:
-            self.counts.add(user, moment, number)
+            self.counts.add(user, past.time, number)
 
     def _number(self, item: str) -> int | None:
         """The number of an item, a new one where it is not known; None where it cannot be one, or there is no room."""
@@ -75,7 +81,7 @@ class LiveModel:
                 return None
             self._numbers[item] = self.saved.catalogue.size + len(self.ids)
             self.ids.append(int(item) if self._integers else item)
-            self.stale = True
+            self.changed = True
         return self._numbers[item]
 
     def describe(self, new: NewItems) -> None:
@@ -83,23 +89,30 @@ class LiveModel:
         for place, id in enumerate(new.ids):
             self.columns[id] = {name: values[place] for name, values in new.columns.items()}
             self._number(str(id))
-        self.stale = True
+        self.changed = True
 
     def forget(self, user: str) -> None:
         """Undo the events of a user."""
         self.counts.forget(user)
-        self.stale |= bool(self.ids)
+        self.changed |= bool(self.ids)
+
+    @property
+    def stale(self) -> bool:
+        """Whether the model that answers is to be replaced: it has other items, or its popularity is old."""
+        old = time.monotonic() - self._grown_at > REFRESH and self._grown_with != self.counts.changes
+        return self.changed or old
 
     def grown(self) -> Loaded:
         """The model with live counts and its new items; those that nobody took any more are retired."""
-        self.stale = False
+        self.changed = False
+        self._grown_at, self._grown_with = time.monotonic(), self.counts.changes
         before, new = self.saved.catalogue.known(), len(self.ids)
         ids: list[Id] = [*before.ids, *self.ids[:new]]
         described = [self.columns.get(id, {}) for id in self.ids[:new]]
         columns = {name: [*values, *(row.get(name) for row in described)] for name, values in before.columns.items()}
         catalogue = Catalogue(ids, None, columns)  # type: ignore[arg-type]
         transitions = LiveTransitions.of(self.evidence.transitions, self.counts, catalogue.size)
-        popularity, counts = self.saved.popularity, transitions.count_of(np.arange(before.size, catalogue.size))
+        counts = transitions.count_of(np.arange(before.size, catalogue.size))
         unused = [ids[before.size + place] for place in np.flatnonzero(counts == 0) if not described[place]]
         retired = [*self.saved.retired, *unused]
         saved = replace(
@@ -107,11 +120,20 @@ class LiveModel:
             ranks=self._with_items(catalogue) if new else self.saved.model,
             catalogue=catalogue,
             evidence=replace(self.evidence, transitions=transitions),
-            popularity=None if popularity is None else np.append(popularity, np.zeros(new, np.int64)),
+            popularity=self._popularity(catalogue.size),
             training=self.saved.training | {"retired": retired},
         )
         search = ItemSearch(catalogue) if new else self.loaded.search
         return replace(self.loaded, recommender=self.loaded.recommender.with_model(saved), search=search)
+
+    def _popularity(self, size: int) -> Ints:
+        """The interactions of each item, those of live events included."""
+        before, live = self.saved.popularity, self.counts.counts[:size]
+        before = self.evidence.transitions.counts if before is None else before
+        found = np.zeros(size, dtype=np.int64)
+        found[: len(before)] += before
+        found[: len(live)] += live
+        return found
 
     def _with_items(self, catalogue: Catalogue) -> Model:
         first, size = self.saved.catalogue.size, catalogue.size
@@ -140,9 +162,9 @@ class Learner:
             models = [LiveModel(loaded) for loaded in self.service.models if _reads_followers(loaded)]
             if not models:
                 raise ModelError("no model reads followers, so --learn has nothing to count; train with +followers")
-            for user, item, moment in self.store.all():
+            for user, past in self.store.all():
                 for model in models:
-                    model.add(user, item, moment)
+                    model.add(user, past)
             self.models = models
             for model in models:
                 self.service.replace(model.grown())
@@ -154,7 +176,7 @@ class Learner:
             for events, new in zip(batches, stored, strict=True):
                 if new == len(events):
                     for event in events:
-                        self._add(event.user, [(event.item, event.time)])
+                        self._add(event.user, [Past(event.item, event.time, event.type)])
                 else:  # some were sent before, or by a call that had to be repeated: the store knows which
                     for user in {event.user for event in events}:
                         self._forget(user)
@@ -192,10 +214,10 @@ class Learner:
             self._wake.notify()
         self._thread.join()
 
-    def _add(self, user: str, events: Iterable[tuple[str, float]]) -> None:
-        for item, moment in events:
+    def _add(self, user: str, events: Iterable[Past]) -> None:
+        for past in events:
             for model in self.models:
-                model.add(user, item, moment)
+                model.add(user, past)
 
     def _forget(self, user: str) -> None:
         for model in self.models:
@@ -210,7 +232,7 @@ class Learner:
         """Serve models with their new items, soon after these were seen."""
         while not self._closed:
             with self._wake:
-                self._wake.wait_for(lambda: self._closed or self._stale())
+                self._wake.wait_for(lambda: self._closed or self._stale(), REFRESH)
             began = time.monotonic()
             for model in self._stale():
                 try:

@@ -8,7 +8,7 @@ import psycopg
 from psycopg_pool import ConnectionPool
 
 from abaca.errors import BusyError, StoreError
-from abaca.serve.events import ADD, FIND_VERSION, TABLES, Event, Store, check_version
+from abaca.serve.events import ADD, ADD_TYPE, FIND_VERSION, TABLES, Event, Store, check_version
 
 SECONDS = 8.0
 """Longest time of trying again when the database cannot be reached."""
@@ -67,6 +67,7 @@ class PostgresStore(Store):
     def _make_tables(connection: Connection) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         connection.execute(_sql(TABLES.format(number="BIGINT GENERATED ALWAYS AS IDENTITY", numbered="")))
+        connection.execute(ADD_TYPE.replace("COLUMN", "COLUMN IF NOT EXISTS"))
         row = connection.execute(FIND_VERSION).fetchone()
         check_version(row[0] if row else None, "the PostgreSQL store")
 

@@ -163,6 +163,15 @@ class Event(BaseModel, extra="forbid", strict=True):
             description="A second event with the same id is ignored, so sending again is safe.",
         ),
     ] = ""
+    type: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=LONGEST_ID,
+            pattern=r"^[^\x00]*$",
+            description="The type of the event, such as view or buy; the usual one of a model by default.",
+        ),
+    ] = None
 
 
 class Events(BaseModel, extra="forbid", strict=True):

@@ -48,6 +48,10 @@ class RuleFields(BaseModel, extra="forbid"):
     min_new: Annotated[
         _Count, Field(description="Smallest number of items that are not in the history, as far as there are some.")
     ] = 0
+    min_cold: Annotated[
+        _Count,
+        Field(description="Smallest number of items that nobody had taken, as far as there are some; needs features."),
+    ] = 0
     cooldown: Annotated[
         list[_Cooldown],
         Field(

@@ -131,6 +131,7 @@ class StoredItem(Item):
     """An item of a stored history, and when it was chosen."""
 
     time: Annotated[float, Field(description="Seconds since 1970.")]
+    type: Annotated[str | None, Field(description="The type of the event; null where none was sent.")]
 
 
 class UserHistory(BaseModel):

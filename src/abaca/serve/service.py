@@ -66,7 +66,7 @@ class _Job(NamedTuple):
     history: Sequence[Id]
     times: Sequence[Moment] | None
     now: Moment | None
-    types: Sequence[str] | None
+    types: Sequence[str | None] | None
 
 
 class Service:
@@ -104,7 +104,7 @@ class Service:
         policy: Policy,
         times: Times = None,
         now: Moment | None = None,
-        types: Sequence[Sequence[str] | None] | None = None,
+        types: Sequence[Sequence[str | None] | None] | None = None,
     ) -> list[Recommendations]:
         """One answer per history, with its times and types where known; concurrent requests share batches."""
         query = _Query(model, policy)

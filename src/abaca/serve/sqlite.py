@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from abaca.errors import BusyError, StoreError
-from abaca.serve.events import ADD, FIND_VERSION, TABLES, Event, Store, check_version
+from abaca.serve.events import ADD, ADD_TYPE, FIND_VERSION, TABLES, Event, Store, check_version
 
 SECONDS = 5.0
 """Longest wait for another process that writes."""
@@ -62,7 +62,10 @@ class SqliteStore(Store):
     def _make_tables(self, where: str) -> None:
         script = TABLES.format(number="INTEGER", numbered=" AUTOINCREMENT")
         with closing(self._writer.cursor()) as cursor:
-            cursor.executescript(f"BEGIN IMMEDIATE; {script} COMMIT;")
+            cursor.executescript(f"BEGIN IMMEDIATE; {script}")
+            if "type" not in [column[1] for column in cursor.execute("PRAGMA table_info(abaca_events)")]:
+                cursor.execute(ADD_TYPE)
+            cursor.execute("COMMIT")
             check_version(cursor.execute(FIND_VERSION).fetchone()[0], where)
 
 

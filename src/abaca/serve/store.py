@@ -27,10 +27,10 @@ def open_store(address: str) -> Store:
 
 
 def stored_rows(store: Store) -> pyarrow.Table:
-    """The events of a store as a table of users, items and times in seconds since 1970."""
-    events = list(store.all())
-    names = ("user", "item", "time")
-    types = (pyarrow.string(), pyarrow.string(), pyarrow.float64())
-    columns = zip(*events, strict=True) if events else ((), (), ())
+    """The events of a store as a table of users, items, times in seconds since 1970, and types where known."""
+    events = [(user, *past) for user, past in store.all()]
+    names = ("user", "item", "time", "event")
+    types = (pyarrow.string(), pyarrow.string(), pyarrow.float64(), pyarrow.string())
+    columns = zip(*events, strict=True) if events else ((), (), (), ())
     arrays = [pyarrow.array(column, kind) for column, kind in zip(columns, types, strict=True)]
     return pyarrow.table(arrays, names=names)

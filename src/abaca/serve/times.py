@@ -137,5 +137,5 @@ def stored_moments(
     if unit is None:
         return None, None
     scale = UNITS[unit]
-    now = max([time.time(), *(moment for _, moment in history[-1:])]) if asked is None else asked
-    return [moment * scale for _, moment in history], now * scale
+    now = max([time.time(), *(past.time for past in history[-1:])]) if asked is None else asked
+    return [past.time * scale for past in history], now * scale

@@ -1,13 +1,27 @@
-"""Drift: whether new rows are like the old ones."""
+"""Drift: whether new rows are like the old ones, and as the model predicted them."""
+
+from dataclasses import replace
 
 import numpy as np
 
+from abaca.data.catalogue import Catalogue
+from abaca.data.sequences import Sequences
+from abaca.evaluation.ranker import BATCH, Ranker
+from abaca.evaluation.ranking import rank_chunk
 from abaca.histories import Bools, Histories, Ints
+from abaca.training.fold import known_items
 
 NOTABLE = 0.05
 """A share that changes by more is reported."""
+MOST = 2000
+"""Users whose first new row is compared with what the model predicted."""
 
-WORDS = {"repeats": "repeats", "new_items": "items that did not occur before"}
+WORDS = {
+    "repeats": "repeats are {now:.0%} of the new rows and were {before:.0%} of as many rows before them",
+    "new_items": "items that did not occur before are {now:.0%} of the new rows and were {before:.0%} of as many rows "
+    "before them",
+    "calibration": "the model predicted {before:.0%} repeats where {now:.0%} of the new rows are repeats",
+}
 
 
 def drift(rows: Histories, since: float | None) -> dict[str, list[float]] | None:
@@ -38,10 +52,44 @@ def drift(rows: Histories, since: float | None) -> dict[str, list[float]] | None
 def notes(found: dict[str, list[float]] | None) -> list[str]:
     """What has changed notably, in words."""
     return [
-        f"{WORDS[name]} are {now:.0%} of the new rows and were {before:.0%} of as many rows before them"
+        WORDS[name].format(before=before, now=now)
         for name, (before, now) in (found or {}).items()
         if abs(now - before) > NOTABLE
     ]
+
+
+def calibration(ranker: Ranker, before: Catalogue, sequences: Sequences, since: float) -> list[float] | None:
+    """The mean probability of a repeat that a model predicted for new rows, and the share of repeats among them.
+
+    The rows are the first one after a time of each user, of at most `MOST` users; None where there are none.
+    """
+    users, positions = _first_new(sequences, since)
+    number = known_items(before, Catalogue(sequences.catalogue.ids, None, {}))
+    number = np.where(number < 0, before.size + np.arange(len(number)), number)
+    predicted, repeat = np.zeros(0), np.zeros(0)
+    for start in range(0, len(users), BATCH):
+        some = slice(start, start + BATCH)
+        asked = replace(sequences.histories(users[some], positions[some]), now=None)
+        asked = replace(asked, items=number[asked.items])
+        targets = number[sequences.items[positions[some]]]
+        found = rank_chunk(ranker, asked, targets, before.size, 1, sequences.types)
+        predicted = np.append(predicted, found.repeat_probability)
+        repeat = np.append(repeat, found.repeat)
+    known = ~np.isnan(predicted)  # not after a history of unknown items
+    return [round(float(part[known].mean()), 4) for part in (predicted, repeat)] if known.any() else None
+
+
+def _first_new(sequences: Sequences, since: float) -> tuple[Ints, Ints]:
+    """Users and the positions of their first rows after a time that can be predicted."""
+    assert sequences.times is not None
+    new = np.flatnonzero(np.asarray(sequences.times) > since)
+    if sequences.types is not None and sequences.types.restricted and sequences.events is not None:
+        new = new[np.isin(np.asarray(sequences.events)[new], np.asarray(sequences.types.targets))]
+    users = np.searchsorted(np.asarray(sequences.offsets), new, side="right") - 1
+    new, users = new[new > sequences.offsets[users]], users[new > sequences.offsets[users]]
+    users, first = np.unique(users, return_index=True)
+    some = np.sort(np.random.default_rng(0).permutation(len(users))[:MOST])
+    return users[some], new[first[some]]
 
 
 def _repeats(rows: Histories) -> Bools:

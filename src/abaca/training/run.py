@@ -10,6 +10,7 @@ import pyarrow
 import torch
 
 from abaca import __version__
+from abaca.data.batches import Replay
 from abaca.data.catalogue import Catalogue
 from abaca.data.sequences import Sequences
 from abaca.data.splits import as_date
@@ -66,6 +67,8 @@ class Run:
     """The log, kept with the model so that it can be updated."""
     start_from: Saved | None = None
     """A model whose weights are those at the start."""
+    replay: Replay | None = None
+    """Which windows an epoch has; None for all of them."""
 
     @property
     def epochs(self) -> int:
@@ -140,7 +143,7 @@ class Run:
         """Train the model to its best epoch; the validation figures, and after how many epochs they were best."""
         everything = self.refit_epochs is not None
         options = replace(self.options, stop_after=self.refit_epochs) if self.refit_epochs else self.options
-        trainer = Trainer(model, sequences, options, everything=everything)
+        trainer = Trainer(model, sequences, options, everything=everything, replay=self.replay)
         trainer.progress["identity"] = identity = self.identity(sequences)
         if folder is not None:
             _start(folder, trainer, identity, resume)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from abaca.data.batches import Batch, Epochs
+from abaca.data.batches import Batch, Epochs, Replay
 from abaca.data.sequences import Sequences
 from abaca.errors import SequencesError, SpecError, TrainingError
 from abaca.evaluation.evaluate import evaluate
@@ -34,7 +34,13 @@ class Trainer:
     """Trains one model on one set of sequences; its state can be saved and resumed at any step."""
 
     def __init__(
-        self, model: Model, sequences: Sequences, options: TrainingOptions, *, everything: bool = False
+        self,
+        model: Model,
+        sequences: Sequences,
+        options: TrainingOptions,
+        *,
+        everything: bool = False,
+        replay: Replay | None = None,
     ) -> None:
         if options.share < 1 and not model.output.can_sample:
             raise SpecError(f"the loss of {model.output.spec} reads all items: leave out share, now {options.share:g}")
@@ -54,6 +60,7 @@ class Trainer:
             options.seed,
             sequences.events,
             type_weights(sequences, options.event_weights, everything=everything),
+            replay,
         )
         if self.epochs.type_weights is not None and not model.output.can_weigh:
             raise SpecError(f"the loss of {model.output.spec} has no weights: leave out event_weights and targets_of")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow
 
+from abaca.data.batches import Replay
 from abaca.data.catalogue import Catalogue
 from abaca.data.ledger import join, last_time, rows_of
 from abaca.data.log import Log
@@ -19,11 +20,12 @@ from abaca.data.prepare import PrepareOptions
 from abaca.data.sequences import Sequences, Targets
 from abaca.data.splits import share
 from abaca.errors import LogError, ModelError, QueryError, SpecError
+from abaca.evaluation.ranker import ModelRanker
 from abaca.evidence.habits import Clock
 from abaca.evidence.transitions import Transitions
 from abaca.histories import Ints
 from abaca.training.checkpoint import RULE, Saved
-from abaca.training.drift import drift
+from abaca.training.drift import calibration, drift
 from abaca.training.fold import carried, known_items
 from abaca.training.run import period_of
 from abaca.types import Id
@@ -47,12 +49,16 @@ class UpdateOptions:
     """Passes over the whole log, with `train`."""
     lr: float | None = None
     """Highest learning rate, with `train`; None for a quarter of that of training."""
+    replay: float = 1.0
+    """The share of the old rows that each pass reads, with `train`; new rows are always read."""
     items: Any = None
     """An item table with the columns of all items; None keeps the columns of the items that are known."""
 
     def __post_init__(self) -> None:
-        if not self.train and (self.epochs, self.lr) != (EPOCHS, None):
-            raise SpecError("`epochs` and `lr` belong to `train=True`; counting has neither")
+        if not self.train and (self.epochs, self.lr, self.replay) != (EPOCHS, None, 1.0):
+            raise SpecError("`epochs`, `lr` and `replay` belong to `train=True`; counting has none of them")
+        if not 0 <= self.replay <= 1:
+            raise SpecError(f"`replay` is a share between 0 and 1, got {self.replay!r}")
 
 
 class NewRows(NamedTuple):
@@ -174,6 +180,15 @@ def hold_out_new(sequences: Sequences, since: float | None) -> None:
     sequences.valid = Targets(users[is_new], positions[is_new])
 
 
+def replay(sequences: Sequences, rows: NewRows, options: UpdateOptions) -> Replay | None:
+    """Which windows a pass reads: those with new targets, and a share of the others; None for all."""
+    if options.replay == 1:
+        return None
+    if rows.since is None or sequences.times is None:
+        raise SpecError("`replay` needs a log with times, which tell new rows from old ones; leave it out")
+    return Replay(np.asarray(sequences.times > rows.since), options.replay)
+
+
 def recorded(before: Saved, after: Saved, rows: NewRows, sequences: Sequences, options: UpdateOptions) -> Saved:
     """The updated model with the record of what it was updated with."""
     training = before.training
@@ -186,8 +201,8 @@ def recorded(before: Saved, after: Saved, rows: NewRows, sequences: Sequences, o
         "until": last_time(rows.table),
         "items": after.catalogue.size - before.catalogue.size,
         "fingerprint": sequences.fingerprint,
-        "drift": drift(sequences.training(everything=True), rows.since),
-        **({"epochs": options.epochs, "lr": options.lr} if options.train else {}),
+        "drift": _drift(before, sequences, rows.since),
+        **({"epochs": options.epochs, "lr": options.lr, "replay": options.replay} if options.train else {}),
     }
     retired = list(dict.fromkeys([*before.retired, *_known_ids(after.catalogue, options.retire)]))
     kept = {key: training[key] for key in ("options", "source", "encoder_options", "best_epoch") if key in training}
@@ -200,6 +215,16 @@ def recorded(before: Saved, after: Saved, rows: NewRows, sequences: Sequences, o
     }
     ledger = None if before.ledger is None else rows.table
     return replace(after, training=after.training | kept | facts, ledger=ledger)
+
+
+def _drift(before: Saved, sequences: Sequences, since: float | None) -> dict[str, list[float]] | None:
+    """How the new rows differ from the old ones, and from what the model predicted for them."""
+    found = drift(sequences.training(everything=True), since)
+    if found is None or since is None:
+        return found
+    ranker = ModelRanker(before.model, before.training["options"]["window"], evidence=before.evidence)
+    predicted = calibration(ranker, before.catalogue, sequences, since)
+    return found if predicted is None else {**found, "calibration": predicted}
 
 
 def _known_ids(catalogue: Catalogue, ids: Sequence[Id]) -> list[Id]:

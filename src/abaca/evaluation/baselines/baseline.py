@@ -104,6 +104,10 @@ class Baseline(ABC):
         """None: a baseline has no item vectors."""
         return
 
+    def cold(self) -> None:
+        """None: a baseline reads no features."""
+        return
+
     def _places(self, shortlist: Shortlist, question: Question, histories: Histories) -> tuple[Ints, Ints]:
         """The fields `rank` and `ahead` of the answer; an excluded target is missed, as if there were none."""
         asked, given = question.targets.numpy(), question.mass_of.numpy()

@@ -28,7 +28,6 @@ typedef struct {
 typedef struct {
     Scratch overrides;
     uint64_t *keys;  /* (n) */
-    float *allowed;  /* (V) */
     int32_t *places; /* (n + 8) */
     int8_t *codes;   /* (V) all zero between rows */
 } Desk;
@@ -36,8 +35,7 @@ typedef struct {
 static Desk carve(const Logits *logits, const Question *question, uint64_t *memory) {
     Desk desk;
     desk.keys = memory;
-    desk.allowed = (float *)(desk.keys + question->n);
-    desk.places = (int32_t *)(desk.allowed + logits->catalogue);
+    desk.places = (int32_t *)(desk.keys + question->n);
     desk.overrides = abaca_carve(logits, logits->catalogue, desk.places + question->n + ABACA_ROOM);
     desk.codes = (int8_t *)((int32_t *)desk.overrides.items + abaca_scratch_words(logits, logits->catalogue));
     return desk;
@@ -45,7 +43,7 @@ static Desk carve(const Logits *logits, const Question *question, uint64_t *memo
 
 /* How many bytes a worker needs; they must be zero at first. */
 EXPORT int64_t abaca_answer_bytes(const Logits *logits, const Question *question) {
-    int64_t words = 3 * question->n + logits->catalogue + ABACA_ROOM;
+    int64_t words = 3 * question->n + ABACA_ROOM;
     return 4 * (words + abaca_scratch_words(logits, logits->catalogue)) + logits->catalogue;
 }
 
@@ -77,21 +75,26 @@ static int64_t ahead_of(const Logits *logits, const Question *question, int64_t 
     return ahead;
 }
 
-/* The logits of the items that may be recommended, −∞ for all others. */
-static float *restrict_row(const Logits *logits, const Question *question, int64_t n, float *row, float *allowed) {
-    if (question->only_width >= 0) {
-        const int64_t *only = question->only + n * question->only_width;
-        for (int64_t i = 0; i < logits->catalogue; i++) allowed[i] = -INFINITY;
-        for (int64_t i = 0; i < question->only_width; i++) {
-            if (only[i] < logits->catalogue) allowed[only[i]] = row[only[i]];
-        }
-        row = allowed;
-    }
+/* Items that may not be recommended get −∞. */
+static void ban(const Logits *logits, const Question *question, int64_t n, float *row) {
     const int64_t *banned = question->banned + n * question->banned_width;
     for (int64_t i = 0; i < question->banned_width; i++) {
         if (banned[i] < logits->catalogue) row[banned[i]] = -INFINITY;
     }
-    return row;
+}
+
+/* Where only listed items may be recommended: those that are not banned, each once. */
+static int64_t listed(const Logits *logits, const Question *question, int64_t n, const float *row, Desk desk) {
+    const int64_t *only = question->only + n * question->only_width;
+    int32_t *found = desk.overrides.items;
+    int64_t count = 0;
+    for (int64_t i = 0; i < question->only_width; i++) {
+        if (only[i] >= logits->catalogue || desk.codes[only[i]] || row[only[i]] == -INFINITY) continue;
+        desk.codes[only[i]] = 1;
+        found[count++] = (int32_t)only[i];
+    }
+    for (int64_t i = 0; i < count; i++) desk.codes[found[i]] = 0;
+    return count;
 }
 
 /* Sorts by logit, highest first, then by item: a key's upper half falls as the logit rises. */
@@ -103,21 +106,29 @@ static uint64_t key(float logit, int32_t item) {
     return (uint64_t)bits << 32 | (uint32_t)item;
 }
 
-/* Returns 0 where NaN leaves too few items. */
+/* Returns 0 where NaN leaves too few items. Slots after the last item have −∞. */
 static int best_items(const Logits *logits, const Primitives *simd, const Question *question, int64_t n,
                       const float *row, Desk desk) {
     Scratch free = desk.overrides; /* all but `chosen`, which the partitions read */
-    int64_t count = abaca_candidates(simd, row, logits->catalogue, question->n, free.groups, free.items);
+    int64_t count, best = question->n;
+    if (question->only_width < 0) {
+        count = abaca_candidates(simd, row, logits->catalogue, best, free.groups, free.items);
+        if (count < best) return 0;
+    } else {
+        count = listed(logits, question, n, row, desk);
+        if (count < best) best = count;
+    }
     for (int64_t i = 0; i < count; i++) free.values[i] = row[free.items[i]];
-    if (count < question->n || abaca_select(simd, free.values, count, question->n, desk.places) < question->n) return 0;
-    for (int64_t i = 0; i < question->n; i++) {
+    if (abaca_select(simd, free.values, count, best, desk.places) < best) return 0;
+    for (int64_t i = 0; i < best; i++) {
+        if (isnan(free.values[desk.places[i]])) return 0;
         desk.keys[i] = key(free.values[desk.places[i]], free.items[desk.places[i]]);
     }
-    qsort(desk.keys, (size_t)question->n, sizeof *desk.keys, abaca_ascending);
+    qsort(desk.keys, (size_t)best, sizeof *desk.keys, abaca_ascending);
     for (int64_t i = 0; i < question->n; i++) {
-        int64_t item = (int64_t)(desk.keys[i] & 0xffffffffu);
+        int64_t item = i < best ? (int64_t)(desk.keys[i] & 0xffffffffu) : 0;
         question->items[n * question->n + i] = item;
-        question->logits[n * question->n + i] = row[item];
+        question->logits[n * question->n + i] = i < best ? row[item] : -INFINITY;
     }
     return 1;
 }
@@ -179,8 +190,8 @@ static void answer_row(const Logits *logits, const Primitives *simd, const Quest
     question->mass[n] = mass_of(logits, question, n, row, normaliser);
     question->ahead[n] = ahead_of(logits, question, n, row);
     if (!question->n) return;
-    const float *allowed = restrict_row(logits, question, n, row, desk.allowed);
-    if (best_items(logits, simd, question, n, allowed, desk)) {
+    ban(logits, question, n, row);
+    if (best_items(logits, simd, question, n, row, desk)) {
         partitions_of(logits, question, n, desk);
     } else {
         no_answer(logits, question, n);
