@@ -36,7 +36,7 @@ test: $(DEV)  ## the tests, but for the slow ones
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(THREADS) -m "not slow"
 
 slow: $(DEV)  ## the slow tests: pages run block by block, kills, long contracts
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(THREADS) -m slow
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(THREADS) --dist loadgroup -m slow
 
 check: $(DEV)  ## lint and types
 	$(VENV)/bin/ruff check .

@@ -19,7 +19,7 @@ ROWS: list[set[str]] = [
     {"evaluation"},
     {"auto", "options", "plugins", "policy", "training", "reasons", "recommendation", "similar", "search"},
     {"recommender", "batch", "card", "export"},
-    {"study", "serve", "bench"},
+    {"study", "serve", "bench", "spark"},
     {"cli"},
 ]
 """The rows of the table, top to bottom. A room may import what stands above it, and within a row without a circle."""

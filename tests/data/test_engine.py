@@ -10,11 +10,9 @@ import numpy as np
 import pyarrow
 import pytest
 
-from abaca.data import prepare as preparing
 from abaca.data.engine import Ints, Role
 from abaca.data.log import Log, read_log
 from abaca.data.prepare import PrepareOptions, prepare
-from abaca.errors import SpecError
 
 from .samples import ROWS, table
 
@@ -132,13 +130,11 @@ def random_log(seed: int) -> pyarrow.Table:
 def test_both_engines_write_the_same_folder(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(preparing.ENGINES, "plain", PlainEngine)
     items = {"item": ["i3", "i4"], "title": ["Three", "Four"]}
     with read_log(random_log(3)) as log:
-        ours, plain = (
-            prepare(log, tmp_path / name, options=PrepareOptions(**options), items=items, engine=name)
-            for name in ("duckdb", "plain")
-        )
+        ours = prepare(log, tmp_path / "duckdb", options=PrepareOptions(**options), items=items)
+        monkeypatch.setattr(Log, "engine", lambda log: PlainEngine(log))
+        plain = prepare(log, tmp_path / "plain", options=PrepareOptions(**options), items=items)
     assert plain.manifest["counts"] == ours.manifest["counts"]
     assert plain.manifest["split"] == ours.manifest["split"]
     assert plain.fingerprint == ours.fingerprint
@@ -149,16 +145,8 @@ def test_both_engines_write_the_same_folder(
 
 
 def test_without_times_the_order_of_the_file_is_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(preparing.ENGINES, "plain", PlainEngine)
     options = PrepareOptions(min_user=1)
     with read_log(table(ROWS).drop_columns(["time"])) as log:
-        prints = {
-            prepare(log, tmp_path / name, options=options, engine=name).fingerprint for name in ("duckdb", "plain")
-        }
-    assert len(prints) == 1
-
-
-def test_an_engine_that_is_not_known_is_refused(tmp_path: Path) -> None:
-    with read_log(table(ROWS)) as log, pytest.raises(SpecError, match="`engine` 'abacus' is not known; it is duckdb"):
-        prepare(log, tmp_path / "s", engine="abacus")
-    assert list(tmp_path.iterdir()) == []
+        ours = prepare(log, tmp_path / "duckdb", options=options)
+        monkeypatch.setattr(Log, "engine", lambda log: PlainEngine(log))
+        assert prepare(log, tmp_path / "plain", options=options).fingerprint == ours.fingerprint

@@ -11,18 +11,19 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from abaca.data.catalogue import Catalogue
-from abaca.data.queries import Queries, Query
+from abaca.data.queries import Query
+from abaca.data.reading.values import IdKind
 from abaca.recommendation import Recommendations
 
 ID_TYPES = {"text": pyarrow.string(), "integer": pyarrow.int64()}
 
 
-def schema_of(catalogue: Catalogue, histories: Queries) -> pyarrow.Schema:
+def schema_of(catalogue: Catalogue, key: str, kind: IdKind) -> pyarrow.Schema:
     """The columns: whose history, the lists of the answer, the ids that are not known, and what rules did."""
     id_type = pyarrow.int64() if catalogue.ids and isinstance(catalogue.ids[0], int) else pyarrow.string()
     return pyarrow.schema(
         {
-            histories.key: ID_TYPES[histories.key_kind],
+            key: ID_TYPES[kind],
             "ids": pyarrow.list_(id_type),
             "probabilities": pyarrow.list_(pyarrow.float64()),
             "reasons": pyarrow.list_(pyarrow.string()),

@@ -70,7 +70,7 @@ def recommend_file(
     check_apart(to, source.path)
     if to.suffix not in WRITERS:
         raise QueryError(f"{to}: the answers are written as {', '.join(WRITERS)}; give the file such an ending")
-    policy, missing = _known_lists(recommender.saved, policy)
+    policy, missing = known_lists(recommender.saved, policy)
     run = {
         "kind": "abaca batch", "format": FORMAT, "model": _model_digest(recommender.saved), "part": PART,
         "histories": source.fingerprint(), "policy": asdict(policy),
@@ -87,7 +87,7 @@ def recommend_file(
             parts.add(answers)
             tell(min(parts.done * PART, histories.total), histories.total)
         report = _report(parts.answers(), missing, done, histories.bad_rows)
-        parts.finish(schema_of(recommender.saved.catalogue, histories))
+        parts.finish(schema_of(recommender.saved.catalogue, histories.key, histories.key_kind))
     return report
 
 
@@ -98,15 +98,20 @@ def _silent(done: int, total: int) -> None:
 def _answered(recommender: Recommender, histories: Queries, policy: Policy, start: int) -> Iterator[pyarrow.Table]:
     """The answers from history number `start` on, a table per part."""
     assert recommender.saved is not None
-    schema = schema_of(recommender.saved.catalogue, histories)
+    schema = schema_of(recommender.saved.catalogue, histories.key, histories.key_kind)
     rest = histories.read(start)
     while part := list(islice(rest, PART)):
-        policies = [_own(policy, query) for query in part]
-        times, now = [query.times for query in part], [query.now for query in part]
-        types = [query.types for query in part] if any(query.types for query in part) else None
-        histories_of = [query.ids for query in part]
-        answers = recommender.recommend_many(histories_of, policy=policies, times=times, now=now, types=types)
-        yield table_of(part, answers, schema)
+        yield answers_to(recommender, part, policy, schema)
+
+
+def answers_to(recommender: Recommender, part: list[Query], policy: Policy, schema: pyarrow.Schema) -> pyarrow.Table:
+    """The answers to some queries under a policy and their own rules, a row each."""
+    policies = [_own(policy, query) for query in part]
+    times, now = [query.times for query in part], [query.now for query in part]
+    types = [query.types for query in part] if any(query.types for query in part) else None
+    histories = [query.ids for query in part]
+    answers = recommender.recommend_many(histories, policy=policies, times=times, now=now, types=types)
+    return table_of(part, answers, schema)
 
 
 def _own(policy: Policy, query: Query) -> Policy:
@@ -158,7 +163,7 @@ def _report(
     )
 
 
-def _known_lists(saved: Saved, policy: Policy) -> tuple[Policy, tuple[Id, ...]]:
+def known_lists(saved: Saved, policy: Policy) -> tuple[Policy, tuple[Id, ...]]:
     """The policy with the known ids of its lists only, and those that are not known."""
     missing: dict[Id, None] = {}
 

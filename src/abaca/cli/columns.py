@@ -25,13 +25,8 @@ TargetsOf = Annotated[
 OnBadRow = Annotated[
     str | None, typer.Option("--on-bad-row", help="error: stop and report the line; skip: omit the row and count it.")
 ]
-Source = Annotated[
-    Path,
-    typer.Argument(
-        metavar="LOG",
-        help="CSV, TSV, Parquet, JSON lines (also compressed), RecBole .inter, or a folder of such files.",
-    ),
-]
+LOG_HELP = "CSV, TSV, Parquet, JSON lines (also compressed), RecBole .inter, or a folder of such files."
+Source = Annotated[Path, typer.Argument(metavar="LOG", help=LOG_HELP)]
 Data = Annotated[
     Path, typer.Argument(metavar="LOG|SEQUENCES", help="A log (file or folder), or a folder made by `abaca prepare`.")
 ]
@@ -39,7 +34,28 @@ Items = Annotated[
     Path | None,
     typer.Option("--items", help="Item table (id, title, …), stored with the sequences and the model."),
 ]
+Engine = Annotated[
+    str, typer.Option("--engine", help="duckdb: on this machine; spark: the log is a path that Spark reads.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--spark", metavar="KEY=VALUE", help="A setting of Spark, such as spark.master=local[4]; repeatable."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def on_spark(engine: str, settings: list[str] | None) -> bool:
+    """Whether Spark is to run, whose session is then started."""
+    if engine not in ("duckdb", "spark"):
+        raise SpecError(f"`engine` {engine!r} is not known; it is duckdb or spark")
+    if engine == "duckdb":
+        if settings:
+            raise SpecError("`spark` has settings of Spark and needs `engine=spark`")
+        return False
+    from abaca.spark.session import session, settings_of
+
+    session(settings_of(settings or []))
+    return True
 
 
 def reads_types(event: str | None, events: list[str] | None) -> bool:

@@ -8,20 +8,24 @@ from rich.markup import escape
 
 from abaca.cli import show
 from abaca.cli.columns import (
+    LOG_HELP,
+    Engine,
     Event,
     Events,
     Item,
     Items,
     Json,
     OnBadRow,
-    Source,
+    Settings,
     TargetsOf,
     Time,
     User,
+    on_spark,
     open_log,
     reads_types,
 )
 from abaca.data.prepare import PrepareOptions, prepare
+from abaca.errors import SpecError
 
 MinUser = Annotated[int, typer.Option("--min-user", help="Drop users with fewer interactions, until nothing changes.")]
 MinItem = Annotated[int, typer.Option("--min-item", help="Drop items with fewer interactions, until nothing changes.")]
@@ -61,7 +65,7 @@ def prepare_options(given: dict[str, Any]) -> PrepareOptions:
 
 
 def command(
-    log: Source,
+    log: Annotated[str, typer.Argument(metavar="LOG", help=LOG_HELP)],
     sequences: Annotated[Path, typer.Argument(metavar="SEQUENCES", help="The folder to write.")],
     user: User = None,
     item: Item = None,
@@ -83,11 +87,18 @@ def command(
     hold_out_items: HoldOut = 0.0,
     on_bad_row: OnBadRow = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a prepared folder.")] = False,
+    engine: Engine = "duckdb",
+    spark: Settings = None,
+    transitions: Annotated[
+        bool, typer.Option("--transitions", help="With Spark, also count what training counts to fit evidence.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Turn a log into sequences: filtered, in order, split; memory-mapped arrays with a manifest.
 
     Example: [bold]abaca prepare purchases.csv sequences/ --user customer --item sku --min-item 5[/]
+
+    With Spark: [bold]abaca prepare s3a://bucket/log sequences/ --engine spark --spark spark.master=spark://host:7077[/]
     """
     options = prepare_options(
         {
@@ -98,9 +109,20 @@ def command(
             "hold_out_items": hold_out_items,
         }
     )  # fmt: skip
-    source = open_log(log, {"user": user, "item": item, "time": time, "event": event}, on_bad_row)
-    with show.errors_to().status("preparing") as status:
-        made = prepare(source, sequences, options=options, items=items, overwrite=overwrite, progress=status.update)
+    columns = {"user": user, "item": item, "time": time, "event": event}
+    given: dict[str, Any] = {"options": options, "items": items, "overwrite": overwrite}
+    if on_spark(engine, spark):
+        from abaca.spark import prepare as spark_prepare
+        from abaca.spark import read_log
+
+        reading: dict[str, Any] = columns | ({} if on_bad_row is None else {"on_bad_row": on_bad_row})
+        made = spark_prepare(read_log(log, **reading), sequences, **given, transitions=transitions)
+    elif transitions:
+        raise SpecError("`transitions` are counted by Spark: pass `engine=spark`; training counts them itself")
+    else:
+        source = open_log(Path(log), columns, on_bad_row)
+        with show.errors_to().status("preparing") as status:
+            made = prepare(source, sequences, **given, progress=status.update)
     if json:
         show.as_json(made.manifest)
         return
@@ -111,8 +133,8 @@ def command(
         f"and {len(made.test.users):,} test targets"
     )
     show.left_out(made.manifest["counts"])
-    source = made.manifest["source"]
-    out.print(escape(f"columns: {show.columns(source['columns'], source['passed_over'])}"), soft_wrap=True)
+    read = made.manifest["source"]
+    out.print(escape(f"columns: {show.columns(read['columns'], read['passed_over'])}"), soft_wrap=True)
     out.print(escape(f"split: {made.manifest['split']['rule']}"), soft_wrap=True)
 
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from abaca.batch import BatchReport, recommend_file
 from abaca.cli import rules, show
-from abaca.cli.columns import Item, Json, OnBadRow, Time, User
+from abaca.cli.columns import Engine, Item, Json, OnBadRow, Settings, Time, User, on_spark
 from abaca.data.moments import parse_moment
 from abaca.data.queries import HistorySource
 from abaca.errors import QueryError
@@ -56,13 +56,13 @@ def command(
     ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Score every item, even if the model has an index.")] = False,
     histories: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--histories", rich_help_panel=OF_FILES, help="A log, or Parquet or JSON lines with lists of ids."
         ),
     ] = None,
     to: Annotated[
-        Path | None, typer.Option("--to", rich_help_panel=OF_FILES, help="The file to write: .parquet, .jsonl or .csv.")
+        str | None, typer.Option("--to", rich_help_panel=OF_FILES, help="The file to write: .parquet, .jsonl or .csv.")
     ] = None,
     column: Annotated[
         str | None,
@@ -83,6 +83,8 @@ def command(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", rich_help_panel=OF_FILES, help="Replace the file to write.")
     ] = False,
+    engine: Engine = "duckdb",
+    spark: Settings = None,
     json: Json = False,
 ) -> None:
     """Recommend the next items after a history of ids, or after each history of a file, with reasons.
@@ -94,18 +96,20 @@ def command(
     For a file: [bold]abaca recommend model/ --histories log.parquet --to answers.parquet[/]
     The file is a log (one answer per user; read like the training log), or has one history per row in a list
     column. It is streamed. The same command with --resume continues a run that was stopped, even by kill -9.
+    With --engine spark both are paths that Spark reads and writes, and the answers are a folder of Parquet files.
     """
     _check(history, histories, to, times or types)
     column = column or old_column
     if histories is None:
-        of_files = {
+        of_files: dict[str, Any] = {
             "--history-column": column,
             "--user": user,
             "--item": item,
             "--time": time,
             "--on-bad-row": on_bad_row,
         }
-        given = [name for name, value in {**of_files, "--resume": resume, "--overwrite": overwrite}.items() if value]
+        of_files |= {"--engine": engine != "duckdb", "--resume": resume, "--overwrite": overwrite}
+        given = [name for name, value in of_files.items() if value]
         if given:
             raise QueryError(f"{', '.join(given)} needs --histories FILE and does not apply to a history of ids")
     recommender = load(model, exact=exact)
@@ -132,9 +136,22 @@ def command(
         return _one(recommender, history or [], policy, _Beside(times, now, types), json)
     if on_bad_row not in (None, "error", "skip"):
         raise QueryError(f"--on-bad-row is error or skip, got {on_bad_row!r}")
-    source = HistorySource(histories, user, item, time, column, on_bad_row, now=now)  # type: ignore[arg-type]
-    with _Count() as progress:
-        report = recommend_file(recommender, source, to, policy, resume=resume, overwrite=overwrite, progress=progress)
+    if on_spark(engine, spark):
+        if resume:
+            raise QueryError(
+                "--resume continues a run of one machine; Spark repeats lost tasks itself, so leave it out"
+            )
+        from abaca.spark.recommending import recommend_path
+
+        report = recommend_path(
+            model, histories, to, policy, history=column, now=now, exact=exact, overwrite=overwrite,
+            user=user, item=item, time=time, on_bad_row=on_bad_row,
+        )  # fmt: skip
+    else:
+        source = HistorySource(Path(histories), user, item, time, column, on_bad_row, now=now)  # type: ignore[arg-type]
+        given_run = {"resume": resume, "overwrite": overwrite}
+        with _Count() as progress:
+            report = recommend_file(recommender, source, Path(to), policy, progress=progress, **given_run)
     return show.as_json(asdict(report)) if json else _tell(report, to)
 
 
@@ -153,7 +170,7 @@ class _Beside(NamedTuple):
         return {"times": [times], "now": [now], "types": types}
 
 
-def _check(history: list[str] | None, histories: Path | None, to: Path | None, beside: str | None) -> None:
+def _check(history: list[str] | None, histories: str | None, to: str | None, beside: str | None) -> None:
     """One history or a file of them, not both; --histories needs --to."""
     if beside is not None and histories is not None:
         raise QueryError(
@@ -218,10 +235,10 @@ class _Count:
         self.console.print(f"{done:,} of {total:,} histories, {show.duration(left)} left")
 
 
-def _tell(report: BatchReport, to: Path) -> None:
+def _tell(report: BatchReport, to: str) -> None:
     out = show.console()
     resumed = f" ({report.resumed:,} of them by an earlier run)" if report.resumed else ""
-    out.print(f"[bold]{escape(str(to))}[/]: answers to {report.histories:,} histories{resumed}")
+    out.print(f"[bold]{escape(to)}[/]: answers to {report.histories:,} histories{resumed}")
     if report.unknown:
         out.print(
             f"[yellow]not known to the model:[/] {report.unknown:,} ids in {report.with_unknown:,} histories, "

@@ -27,7 +27,7 @@ BATCH_ROWS = 500_000
 class Database:
     """One DuckDB database and its temporary folder; `close`, or losing the object, deletes both."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = THREADS) -> None:
         import duckdb  # late, here and elsewhere: a server need not load it, and it reports leaks where it ends
 
         temporary = Temporary()
@@ -35,7 +35,7 @@ class Database:
         settings: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": MEMORY,
             "temp_directory": str(self.folder / "spill"),
-            "threads": min(THREADS, os.cpu_count() or 1),
+            "threads": min(threads, os.cpu_count() or 1),
             "preserve_insertion_order": True,
         }
         self.connection = duckdb.connect(":memory:", config=settings)
@@ -74,6 +74,22 @@ class Database:
         self.run(f"CREATE OR REPLACE TABLE {name(table + '_next')} AS {sql}")
         self.run(f"DROP TABLE IF EXISTS {name(table)}")
         self.run(f"ALTER TABLE {name(table + '_next')} RENAME TO {name(table)}")
+
+    def replace_numbered(self, table: str, sql: str) -> None:
+        """The same for a query of one column `id`, with the place `code` of each row, from 0, by ascending id."""
+        self.replace(table, f"SELECT id, (row_number() OVER (ORDER BY id) - 1)::INTEGER AS code FROM ({sql})")
+
+    def at(self, sql: str, place: int) -> Any:
+        """The value at a place, from 0, among the ascending values of a query of one column `id`."""
+        return self.value(f"{sql} ORDER BY id LIMIT 1 OFFSET {place}")
+
+    def named(self, table: str) -> str:
+        """How SQL names a table."""
+        return name(table)
+
+    def text(self, value: str) -> str:
+        """A string as a literal."""
+        return text(value)
 
     def drop(self, *tables: str) -> None:
         """Drop tables that are no longer needed."""
@@ -119,11 +135,6 @@ def enough_room() -> Iterator[None]:
 def text(value: str) -> str:
     """A string as an SQL literal."""
     return "'" + value.replace("'", "''") + "'"
-
-
-def number(value: float) -> str:
-    """A number as an SQL literal, exact: plain digits would be read as a decimal first."""
-    return f"'{value!r}'::DOUBLE"
 
 
 def name(value: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from abaca.data.log import Log
+from abaca.data.log import BaseLog
 from abaca.data.sequences import EVENTS
 from abaca.data.splits import Wanted
 from abaca.errors import LogError, SpecError
@@ -16,7 +16,7 @@ from abaca.histories import MOST_TYPES, EventTypes
 Names = Sequence[str] | None
 
 
-def type_names(log: Log, events: Names, targets_of: Names) -> tuple[str, ...]:
+def type_names(log: BaseLog, events: Names, targets_of: Names) -> tuple[str, ...]:
     """The types of the events that are kept, by name."""
     counts = log.event_counts(log.rows)
     column, without = log.columns.event, log.rows - sum(counts.values())

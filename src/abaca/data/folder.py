@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet
 
-from abaca.data.sequences import EVENTS, KIND, MANIFEST, PLAIN, TYPED, is_prepared
+from abaca.data.sequences import COUNTED, EVENTS, KIND, MANIFEST, PLAIN, TYPED, is_prepared
 from abaca.durable import file_facts, locked, sync
 from abaca.errors import SequencesError, SpecError
 
@@ -26,6 +26,7 @@ FILES = (
     "test.npy",
     "catalogue.parquet",
     "users.parquet",
+    COUNTED,
 )
 
 MARK = "[0-9a-f]" * 8
@@ -112,6 +113,8 @@ def _fingerprint(folder: Path, files: dict[str, Any], types: Any) -> str:
     for name, facts in files.items():
         if name.endswith(".npy"):
             digest.update(f"{name} {facts['sha256']}\n".encode())
+            continue
+        if name == COUNTED:  # which follows from the others
             continue
         with pyarrow.parquet.ParquetFile(folder / name) as table:
             for batch in table.iter_batches(columns=["id"]):

@@ -10,7 +10,8 @@ import pyarrow
 import pyarrow.compute as compute
 
 from abaca.data.catalogue import INTEGER
-from abaca.data.log import ORDER, Log, read_log
+from abaca.data.engine import ORDER
+from abaca.data.log import Log, read_log
 from abaca.data.reading.values import UNITS, unix_unit
 from abaca.errors import LogError
 

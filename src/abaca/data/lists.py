@@ -1,8 +1,9 @@
 """Lists of a file: one history per row, with its times, its moment and its own rules."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow.parquet
@@ -10,6 +11,7 @@ import pyarrow.parquet
 from abaca.data.database import Database
 from abaca.data.moments import moments_of
 from abaca.data.query import Query
+from abaca.data.reading.columns import recognise
 from abaca.data.reading.formats import LogFile
 from abaca.data.reading.values import IdKind, id_kind, id_kind_of
 from abaca.errors import LogError, QueryError
@@ -44,18 +46,23 @@ class ListColumns(NamedTuple):
     """Whether the column of types is read."""
 
 
-class _Place(NamedTuple):
-    """A row of a file, and what its cells hold."""
+class Place(NamedTuple):
+    """A row of a file or of a frame, and what its cells hold."""
 
-    file: LogFile
-    number: int
+    where: str
+    unit: str
+    """What a row is called."""
+    line: Callable[[], Any]
+    """Its line, or what else names it."""
+    json: bool = False
+    """Whether cells are JSON."""
 
     def __str__(self) -> str:
-        return f"{self.file.name} {self.file.unit} {self.file.locate(self.number)}"
+        return f"{self.where} {self.unit} {self.line()}"
 
     def cell(self, value: Any) -> Any:
         """A value as Python has it."""
-        return json.loads(value) if self.file.format == "json" and value is not None else value
+        return json.loads(value) if self.json and value is not None else value
 
     def ids(self, ids: Any) -> list[Id] | None:
         """A list of ids; None where there is none."""
@@ -63,7 +70,7 @@ class _Place(NamedTuple):
             return None
         if not isinstance(ids, list) or not all(isinstance(id, str | int) and not isinstance(id, bool) for id in ids):
             shown = json.dumps(ids, default=str)[:60]
-            raise LogError(f"{self}: {shown} is not a list of ids (text or whole numbers); fix the {self.file.unit}")
+            raise LogError(f"{self}: {shown} is not a list of ids (text or whole numbers); fix the {self.unit}")
         return ids
 
     def names(self, names: Any) -> list[str | None] | None:
@@ -72,7 +79,7 @@ class _Place(NamedTuple):
             isinstance(names, list) and all(name is None or isinstance(name, str) for name in names)
         ):
             shown = json.dumps(names, default=str)[:60]
-            raise LogError(f"{self}: {shown} is not a list of types of events; fix the {self.file.unit}")
+            raise LogError(f"{self}: {shown} is not a list of types of events; fix the {self.unit}")
         return names
 
     def moments(self, values: Any, column: str, unit: str | None) -> list[float]:
@@ -82,6 +89,56 @@ class _Place(NamedTuple):
         except QueryError as error:
             raise LogError(f"{self}: {error}") from error
         return found
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """Makes a query of the cells of a row."""
+
+    columns: ListColumns
+    key_kind: IdKind
+    unit: str | None
+    """The unit of the training log's times."""
+    now: float | None
+    """The moment of the rows that have none of their own."""
+
+    @property
+    def own(self) -> list[str]:
+        """The columns to read; one that has another role is not read for its name."""
+        history, user, now, _ = self.columns
+        named = [history, now] if user is None else [history, now, user]
+        beside = (*OWN_LISTS, TIMES, *OWN_RULES, *([TYPES] if self.columns.typed else []))
+        return [*named, *(name for name in beside if name not in named)]
+
+    def query(self, number: int, cells: dict[str, Any], at: Place) -> Query:
+        """The query of a row, which is named by its number where there is no column of users."""
+        history, user, now, _ = self.columns
+        row = {name: at.cell(value) for name, value in cells.items()}
+        key = number if user is None else self._key(at, row.pop(user))
+        ids = at.ids(row.pop(history)) or []
+        moment, times = row.get(now), row.get(TIMES)
+        if times is not None:
+            times = at.moments(times, TIMES, self.unit)
+            if len(times) != len(ids):
+                raise LogError(f"{at}: it has {len(ids)} items and {len(times)} times; fix the {at.unit}")
+        queried = self.now if moment is None else at.moments([moment], now, self.unit)[0]
+        exclude, candidates = (at.ids(row.get(name)) for name in OWN_LISTS)
+        rules = {name: row[name] for name in OWN_RULES if name != now and row.get(name) is not None}
+        types = at.names(row.get(TYPES)) if self.columns.typed else None
+        if types is not None and len(types) != len(ids):
+            raise LogError(f"{at}: it has {len(ids)} items and {len(types)} types; fix the {at.unit}")
+        return Query(key, ids, times, exclude, candidates, queried, rules or None, types)
+
+    def _key(self, at: Place, key: Any) -> Id:
+        fault = None
+        if not isinstance(key, str if self.key_kind == "text" else int) or isinstance(key, bool):
+            wanted = "text" if self.key_kind == "text" else "a whole number"
+            fault = f"the user {key!r} is not {wanted}; fix the {at.unit}"
+        elif isinstance(key, int) and not -(1 << 63) <= key < 1 << 63:
+            fault = f"the user {key} is beyond 64 bits; write users as text"
+        if fault is not None:
+            raise LogError(f"{at}: {fault}")
+        return key  # type: ignore[no-any-return]
 
 
 class ListQueries:
@@ -98,10 +155,10 @@ class ListQueries:
                 )
         self.database = Database()
         self.files = [_with_own(replace(file, path=self.database.without_wildcards(file.path))) for file in files]
-        self.columns, self.unit, self.now = columns, unit, now
         self.key = "row" if columns.user is None else "user"
         self.bad_rows: dict[str, int] = {}
         self.key_kind: IdKind = "integer" if columns.user is None else self._key_kind(files[0], columns.user)
+        self.reader = RowReader(columns, self.key_kind, unit, now)
         self.lengths = [int(next(self._rows(file, "SELECT count(*)"))[0]) for file in self.files]
         self.total = sum(self.lengths)
 
@@ -110,22 +167,15 @@ class ListQueries:
         for file, length in zip(self.files, self.lengths, strict=True):
             skipped = min(max(0, start - before), length)
             broken = "broken" if file.format == "json" else "false"
-            own = [name for name in self._own if name in file.columns]
+            own = [name for name in self.reader.own if name in file.columns]
             fields = ", ".join([broken, *self._fields(file, own)])
             rows = self._rows(file, f"SELECT {fields}", f"OFFSET {skipped}")
             for place, (bad, *values) in enumerate(rows, start=skipped):
                 if bad:
                     raise LogError(f"{file.name} line {file.locate(place)}: not a JSON object; fix the line")
-                yield self._query(before + place, dict(zip(own, values, strict=True)), _Place(file, place))
+                at = Place(file.name, file.unit, partial(file.locate, place), file.format == "json")
+                yield self.reader.query(before + place, dict(zip(own, values, strict=True)), at)
             before += length
-
-    @property
-    def _own(self) -> list[str]:
-        """The columns to read; one that has another role is not read for its name."""
-        history, user, now, _ = self.columns
-        named = [history, now] if user is None else [history, now, user]
-        beside = (*OWN_LISTS, TIMES, *OWN_RULES, *([TYPES] if self.columns.typed else []))
-        return [*named, *(name for name in beside if name not in named)]
 
     def _fields(self, file: LogFile, names: list[str]) -> Iterator[str]:
         """The columns in SQL; times with a zone become those of UTC, which Python can read."""
@@ -134,24 +184,6 @@ class ListQueries:
             field = f"c{file.columns.index(name)}"
             zoned = types[field].startswith("TIMESTAMP WITH TIME ZONE")
             yield f"{field}::TIMESTAMP{'[]' if types[field].endswith(']') else ''}" if zoned else field
-
-    def _query(self, number: int, cells: dict[str, Any], at: _Place) -> Query:
-        history, user, now, _ = self.columns
-        row = {name: at.cell(value) for name, value in cells.items()}
-        key = number if user is None else self._key(at, row.pop(user))
-        ids = at.ids(row.pop(history)) or []
-        moment, times = row.get(now), row.get(TIMES)
-        if times is not None:
-            times = at.moments(times, TIMES, self.unit)
-            if len(times) != len(ids):
-                raise LogError(f"{at}: it has {len(ids)} items and {len(times)} times; fix the {at.file.unit}")
-        queried = self.now if moment is None else at.moments([moment], now, self.unit)[0]
-        exclude, candidates = (at.ids(row.get(name)) for name in OWN_LISTS)
-        rules = {name: row[name] for name in OWN_RULES if name != now and row.get(name) is not None}
-        types = at.names(row.get(TYPES)) if self.columns.typed else None
-        if types is not None and len(types) != len(ids):
-            raise LogError(f"{at}: it has {len(ids)} items and {len(types)} types; fix the {at.file.unit}")
-        return Query(key, ids, times, exclude, candidates, queried, rules or None, types)
 
     def _rows(self, file: LogFile, select: str, end: str = "") -> Iterator[tuple[Any, ...]]:
         import duckdb
@@ -168,16 +200,17 @@ class ListQueries:
         type = self.database.types(self.files[0].sql())[f"c{file.columns.index(user)}"]
         return id_kind("user", type, file.name) or id_kind_of(file.sample(user))
 
-    def _key(self, at: _Place, key: Any) -> Id:
-        fault = None
-        if not isinstance(key, str if self.key_kind == "text" else int) or isinstance(key, bool):
-            wanted = "text" if self.key_kind == "text" else "a whole number"
-            fault = f"the user {key!r} is not {wanted}; fix the {at.file.unit}"
-        elif isinstance(key, int) and not -(1 << 63) <= key < 1 << 63:
-            fault = f"the user {key} is beyond 64 bits; write users as text"
-        if fault is not None:
-            raise LogError(f"{at}: {fault}")
-        return key  # type: ignore[no-any-return]
+
+def history_column(lists: Sequence[str], columns: Sequence[str], where: str, *, typed: bool) -> str | None:
+    """The only column of lists that can be histories; None where another column is the item of a log."""
+    beside = (*OWN_LISTS, TIMES, *OWN_RULES, *([TYPES] if typed else []))
+    found = [name for name in lists if name not in beside]
+    plain = [name for name in columns if name not in found]
+    if not found or recognise("item", plain, where) is not None:
+        return None
+    if len(found) > 1:
+        raise LogError(f"{where}: {', '.join(found)} are all lists; name the histories' with --history-column")
+    return found[0]
 
 
 def list_columns(file: LogFile) -> list[str]:

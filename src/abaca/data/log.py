@@ -2,46 +2,44 @@
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from abaca.data.database import Database, enough_room
+from abaca.data.engine import Engine, SQLEngine, Tables
 from abaca.data.reading.columns import Columns, Wanted, choose
 from abaca.data.reading.formats import LogFile, open_files
-from abaca.data.reading.staging import Staging
+from abaca.data.reading.staging import Found, Staging
 from abaca.data.reading.tables import is_table, to_arrow
 from abaca.errors import LogError, SpecError
 
 OnBadRow = Literal["error", "skip"]
 
-ORDER = '"time", rest, "row"'
-"""The order of a user's interactions: by exact time, and at the same time by place in the log."""
 
+class BaseLog:
+    """What is known of an interaction log, whichever engine holds its rows."""
 
-class Log:
-    """An interaction log as the view `log(row, user, item, time, rest, event)` of a database.
-
-    `row` is the place in the log: files by path, then rows. `time` is a DOUBLE, seconds for dates,
-    else the given number. `rest` is what a large integer has beyond the DOUBLE.
-    """
-
-    def __init__(self, database: Database, staging: Staging, names: tuple[str, ...], path: Path | None = None) -> None:
-        self.database = database
+    def __init__(self, found: Found, rows: int, names: tuple[str, ...], path: Path | None = None) -> None:
         self.path = path
         """The file or folder it was read from; None for a table."""
         self.names = names
         """File names, without their folders."""
-        self.columns: Columns = staging.columns
+        self.columns: Columns = found.columns
         """The columns that were read, as the log names them."""
-        self.passed_over: dict[str, list[str]] = staging.passed_over
+        self.passed_over: dict[str, list[str]] = found.passed_over
         """Columns that were recognised for a role too and not taken, by role."""
-        self.dates = staging.dates
+        self.dates = found.dates
         """Whether times are dates, in seconds; else they are numbers as they were given."""
-        self.without_event: str | None = staging.without_event
+        self.without_event: str | None = found.without_event
         """A file without a column of event types, where others have one."""
-        self.on_bad_row: OnBadRow = "skip" if staging.skip else "error"
-        self.bad_rows: dict[str, int] = dict(staging.bad_rows)
+        self.on_bad_row: OnBadRow = "skip" if found.skip else "error"
+        self.bad_rows: dict[str, int] = dict(found.bad_rows)
         """How many rows were left out, by what was wrong with them."""
-        self.rows: int = database.value("SELECT count(*) FROM log")
+        self.rows = rows
+        if rows == 0:
+            bad = sum(self.bad_rows.values())
+            why = f"all {bad} rows were bad and skipped" if bad else "there is no interaction after the column names"
+            shown = names[0] if len(names) == 1 else f"{len(names)} files"
+            raise LogError(f"{shown}: the log is empty: {why}; check that this is the right file")
 
     @property
     def has_time(self) -> bool:
@@ -53,10 +51,23 @@ class Log:
         """Whether the log has a column of event types."""
         return self.columns.event is not None
 
+    def tables(self) -> Tables:
+        """The tables that hold the rows, for an engine."""
+        raise NotImplementedError
+
+    def engine(self) -> Engine:
+        """What prepares the log."""
+        return SQLEngine(self.tables())
+
     def event_counts(self, most: int = 10) -> dict[str, int]:
         """The values of the event column with their interactions, most first; at most this many."""
-        counted = "SELECT event, count(*) AS n FROM log WHERE event IS NOT NULL GROUP BY event"
-        return dict(self.database.rows(f"{counted} ORDER BY n DESC, event LIMIT {most}"))
+        tables = self.tables()
+        counted = (
+            f"SELECT log.event AS event, count(*) AS n FROM {tables.named('log')} AS log WHERE log.event IS NOT NULL "
+            f"GROUP BY log.event ORDER BY n DESC, event LIMIT {most}"
+        )
+        rows = [row for batch in tables.batches(counted) for row in batch.to_pylist()]
+        return {row["event"]: row["n"] for row in rows}
 
     def __len__(self) -> int:
         return self.rows
@@ -64,11 +75,29 @@ class Log:
     def __repr__(self) -> str:
         return f"Log({', '.join(self.names)}: {self.rows} interactions)"
 
-    def __enter__(self) -> "Log":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def close(self) -> None:
+        """Free what holds the rows."""
+
+
+class Log(BaseLog):
+    """An interaction log as the view `log(row, user, item, time, rest, event)` of a DuckDB database.
+
+    `row` is the place in the log: files by path, then rows. `time` is a DOUBLE, seconds for dates,
+    else the given number. `rest` is what a large integer has beyond the DOUBLE.
+    """
+
+    def __init__(self, database: Database, found: Found, names: tuple[str, ...], path: Path | None = None) -> None:
+        self.database = database
+        super().__init__(found, database.value("SELECT count(*) FROM log"), names, path)
+
+    def tables(self) -> Tables:
+        return self.database
 
     def close(self) -> None:
         """Delete the temporary database; losing the object does so too."""
@@ -111,7 +140,7 @@ def _read(database: Database, source: Any, staging: Staging) -> Log:
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         files = open_files(path)
-        _check_stray([file for file in files if file.columns], staging.wanted)
+        check_stray([file for file in files if file.columns], staging.wanted)
         for file in files:
             if file.columns:
                 staging.add_file(file)
@@ -130,15 +159,10 @@ def _read(database: Database, source: Any, staging: Staging) -> Log:
     database.run(
         'CREATE VIEW log AS SELECT rowid AS "row", "user", item, "time", rest, event FROM staged WHERE bad = 0'
     )
-    log = Log(database, staging, names, path)
-    if log.rows == 0:
-        bad = sum(log.bad_rows.values())
-        why = f"all {bad} rows were bad and skipped" if bad else "there is no interaction after the column names"
-        raise LogError(f"{shown}: the log is empty: {why}; check that this is the right file")
-    return log
+    return Log(database, staging.found(), names, path)
 
 
-def _check_stray(files: list[LogFile], wanted: Wanted) -> None:
+def check_stray(files: list[LogFile], wanted: Wanted) -> None:
     """Refuse a folder in which some files have the columns of a log and some do not."""
     faults: dict[str, LogError] = {}
     for file in files:

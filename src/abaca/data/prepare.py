@@ -17,21 +17,30 @@ import pyarrow
 
 from abaca.data import arrays, splits
 from abaca.data.database import enough_room
-from abaca.data.duckdb_engine import DuckDBEngine
 from abaca.data.engine import Engine, Ints
 from abaca.data.eventtypes import type_facts, type_names, wanted_targets
 from abaca.data.folder import check_apart, new_folder, write_manifest
 from abaca.data.itemtable import read_items, write_catalogue, write_users
-from abaca.data.log import Log
+from abaca.data.log import BaseLog
 from abaca.data.reading.values import parse_time
-from abaca.data.sequences import Sequences
+from abaca.data.sequences import COUNTED, Sequences
 from abaca.errors import LogError, SpecError
 from abaca.types import whole_number
 
-ENGINES: dict[str, Callable[[Log], Engine]] = {"duckdb": DuckDBEngine}
-"""Engines by name; `engine.py` defines their interface."""
-
 Progress = Callable[[str], None]
+
+
+class Training(NamedTuple):
+    """The rows of an engine that are for training, and the numbers of their items."""
+
+    lengths: Ints  # (users,) how many of each user's rows, by code
+    order: Ints  # (items,) the codes of the items that training may see, by index
+    size: int
+    """V: the catalogue."""
+
+
+Counting = Callable[[Engine, Training], dict[str, np.ndarray]]
+"""Counts the transitions of training rows, as arrays by name."""
 
 
 @dataclass(frozen=True)
@@ -124,34 +133,37 @@ def _plain(moment: Any) -> Any:
 
 
 def prepare(
-    log: Log,
+    log: BaseLog,
     path: str | Path,
     *,
     options: PrepareOptions | None = None,
     items: Any = None,
     overwrite: bool = False,
     progress: Progress | None = None,
-    engine: str = "duckdb",
+    counting: Counting | None = None,
 ) -> Sequences:
     """Write the sequences of a log into a folder, all of it or nothing, and open them.
 
     `items` is an item table (a file or a table in memory) whose columns go into the catalogue.
-    Only a prepared folder is ever replaced, and only with `overwrite=True`.
+    Only a prepared folder is ever replaced, and only with `overwrite=True`. `counting` counts transitions with the
+    engine, so that training need not.
     """
     options, tell = options or PrepareOptions(), progress or (lambda step: None)
-    if engine not in ENGINES:
-        raise SpecError(f"`engine` {engine!r} is not known; it is {' or '.join(ENGINES)}")
     _check_columns(log, options)
     check_apart(Path(path), log.path)
     with enough_room(), new_folder(Path(path), overwrite) as folder:
         tell(f"filtering {log.rows:,} interactions")
-        steps = ENGINES[engine](log)
-        _write(log, steps, folder, options, items, tell)
-        steps.close()
+        engine = log.engine()
+        facts, training = _write(log, engine, folder, options, items, tell)
+        if counting is not None:
+            tell("counting transitions")
+            np.savez(folder / COUNTED, allow_pickle=False, **counting(engine, training))
+        write_manifest(folder, facts)
+        engine.close()
     return Sequences.open(path)
 
 
-def _check_columns(log: Log, options: PrepareOptions) -> None:
+def _check_columns(log: BaseLog, options: PrepareOptions) -> None:
     """Refuse options that need a column which the log does not have."""
     named = "events" if options.events is not None else "targets_of" if options.targets_of is not None else "types"
     needed = options.types or options.events is not None
@@ -169,7 +181,7 @@ def _check_columns(log: Log, options: PrepareOptions) -> None:
         raise SpecError("`since` and `until` need times, and the log has none; pass `time=COLUMN`")
 
 
-def _filter(log: Log, engine: Engine, options: PrepareOptions, types: tuple[str, ...]) -> Counter[str]:
+def _filter(log: BaseLog, engine: Engine, options: PrepareOptions, types: tuple[str, ...]) -> Counter[str]:
     """Apply the filters; returns how many interactions each of them dropped.
 
     The filters by count run until none of them changes anything.
@@ -203,7 +215,7 @@ def _filter(log: Log, engine: Engine, options: PrepareOptions, types: tuple[str,
     return dropped
 
 
-def _nothing_left(log: Log, dropped: Counter[str]) -> LogError:
+def _nothing_left(log: BaseLog, dropped: Counter[str]) -> LogError:
     """Which filters dropped everything, with a hint for each."""
     causes = [filter for filter, count in dropped.items() if count]
     hints = {"min-user": "lower `min_user`", "min-item": "lower `min_item`", "time range": "widen `since` or `until`"}
@@ -215,7 +227,10 @@ def _nothing_left(log: Log, dropped: Counter[str]) -> LogError:
     return LogError("; ".join([f"nothing is left of {log.rows:,} interactions: {shares}", *cures]))
 
 
-def _write(log: Log, engine: Engine, folder: Path, options: PrepareOptions, items: Any, tell: Progress) -> None:
+def _write(
+    log: BaseLog, engine: Engine, folder: Path, options: PrepareOptions, items: Any, tell: Progress
+) -> tuple[dict[str, Any], Training]:
+    """Write all files but the manifest; what it says, and which rows are for training."""
     types = type_names(log, options.events, options.targets_of) if options.types else ()
     dropped = _filter(log, engine, options, types)
     ids = pyarrow.Table.from_batches(engine.ids("item")).column("id").combine_chunks()
@@ -233,6 +248,7 @@ def _write(log: Log, engine: Engine, folder: Path, options: PrepareOptions, item
     order = arrays.item_order(everywhere, training, held)
     seen = (everywhere if options.split == "leave-one-out" else training) > 0
     size = int(np.count_nonzero(seen & ~held))
+    for_training = Training(split.train_end - offsets[:-1], order[:size], size)
     if held.any():
         items_before = np.load(folder / "items.npy", mmap_mode="r")
         split, offsets, kept = splits.hold_out(split, offsets, items_before, held)
@@ -256,7 +272,7 @@ def _write(log: Log, engine: Engine, folder: Path, options: PrepareOptions, item
         facts |= type_facts(folder, types, options.targets_of)
     if wanted is not None:
         facts["counts"]["training_targets"] = wanted.between(offsets[:-1] + 1, split.train_end)
-    write_manifest(folder, facts)
+    return facts, for_training
 
 
 def _held_out(everywhere: Ints, share: float) -> splits.Bools:
@@ -274,7 +290,7 @@ class _Sizes(NamedTuple):
     cuts: tuple[float, float] | None
 
 
-def _sizes(log: Log, engine: Engine, options: PrepareOptions) -> _Sizes:
+def _sizes(log: BaseLog, engine: Engine, options: PrepareOptions) -> _Sizes:
     cuts = None
     if options.split == "time":
         cuts = splits.find_cuts(engine, options.valid_from, options.test_from, dates=log.dates)
@@ -289,7 +305,7 @@ def _split(sizes: _Sizes, options: PrepareOptions, wanted: splits.Wanted | None)
     return splits.by_time(sizes.offsets, sizes.before, sizes.cuts, options.target, wanted)
 
 
-def _counts(log: Log, folder: Path, split: splits.Split, offsets: Ints, size: int) -> dict[str, Any]:
+def _counts(log: BaseLog, folder: Path, split: splits.Split, offsets: Ints, size: int) -> dict[str, Any]:
     items = np.load(folder / "items.npy", mmap_mode="r")
     lengths = split.train_end - offsets[:-1]
     return {
@@ -307,7 +323,7 @@ def _counts(log: Log, folder: Path, split: splits.Split, offsets: Ints, size: in
     }
 
 
-def _source(log: Log) -> dict[str, Any]:
+def _source(log: BaseLog) -> dict[str, Any]:
     return {
         "files": list(log.names),
         "columns": log.columns._asdict(),

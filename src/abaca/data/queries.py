@@ -11,9 +11,9 @@ import pyarrow
 import pyarrow.compute
 
 from abaca.data.database import text
-from abaca.data.duckdb_engine import event_sql, without_consecutive
-from abaca.data.lists import NOW, OWN_LISTS, OWN_RULES, TIMES, TYPES, ListColumns, ListQueries, list_columns
-from abaca.data.log import ORDER, Log, OnBadRow, read_log
+from abaca.data.engine import ORDER, Tables, event_sql, time_sql, without_consecutive
+from abaca.data.lists import NOW, OWN_LISTS, ListColumns, ListQueries, history_column, list_columns
+from abaca.data.log import BaseLog, Log, OnBadRow, read_log
 from abaca.data.moments import Moment, now_of, parse_moment
 from abaca.data.prepare import PrepareOptions
 from abaca.data.query import Queries, Query
@@ -39,19 +39,12 @@ class LogQueries:
         self.database.run(f"SET memory_limit = {text(MEMORY)}")
         self.bad_rows = log.bad_rows
         self.timed = log.has_time
-        time = '"time"::FLOAT::DOUBLE AS "time", 0 AS rest' if options.time_precision == "single" else '"time", rest'
-        counts = event_sql(options.events) if options.events is not None and log.has_event else "true"
         self.typed = options.types and log.has_event
-        counted = f'(SELECT "row", "user", item, {time}, event AS type FROM log WHERE {counts})'
-        rows = (
-            without_consecutive(counted, typed=self.typed) if options.drop_consecutive else f"SELECT * FROM {counted}"
-        )
-        self.database.run(f"CREATE OR REPLACE TEMPORARY VIEW history AS {rows}")
+        self.database.run(f"CREATE OR REPLACE TEMPORARY VIEW history AS {history_sql(log, self.database, options)}")
         self.total: int = self.database.value('SELECT count(DISTINCT "user") FROM history')
         kind = self.database.types('SELECT "user" FROM log')["user"]
         self.key_kind: IdKind = "integer" if kind == "BIGINT" else "text"
-        own = "seconds" if log.dates else unix_unit(self.database.value('SELECT max("time") FROM log') or 0.0)
-        self.factor = 1.0 if own is None or unit is None else UNITS[unit] / UNITS[own]
+        self.factor = time_factor(log, self.database.value('SELECT max("time") FROM log'), unit)
 
     def read(self, start: int) -> Iterator[Query]:
         if start >= self.total:
@@ -85,6 +78,25 @@ class LogQueries:
             known = None if moments is None else moments[begin:end]
             kinds = types[begin:end].to_pylist() if self.typed else None
             yield Query(users[begin].as_py(), ids[begin:end], known, now=self.now, types=kinds)
+
+
+def history_sql(log: BaseLog, tables: Tables, options: PrepareOptions) -> str:
+    """The rows (row, user, item, time, rest, type) of a log that histories are made of, as in training."""
+    counts = event_sql(options.events, tables) if options.events is not None and log.has_event else "true"
+    columns = ("row", "user", "item", "time", "rest", "type")
+    counted = (
+        f"(SELECT log.row AS row, log.user AS user, log.item, {time_sql(single=options.time_precision == 'single')}, "
+        f"log.event AS type FROM {tables.named('log')} AS log WHERE {counts}) AS kept"
+    )
+    if not options.drop_consecutive:
+        return f"SELECT * FROM {counted}"
+    return without_consecutive(counted, columns, typed=options.types and log.has_event)
+
+
+def time_factor(log: BaseLog, latest: float | None, unit: str | None) -> float:
+    """What turns times of a log, whose last one is given, into the unit of the training log."""
+    own = "seconds" if log.dates else unix_unit(latest or 0.0)
+    return 1.0 if own is None or unit is None else UNITS[unit] / UNITS[own]
 
 
 @dataclass(frozen=True)
@@ -139,14 +151,9 @@ class HistorySource:
 
     def _list_column(self, file: LogFile) -> str | None:
         """The column of lists, None where the file is a log."""
-        beside = (*OWN_LISTS, TIMES, *OWN_RULES, *([TYPES] if self.options.types else []))
-        found = [name for name in list_columns(file) if name not in beside]
-        plain = [name for name in file.columns if name not in found]
-        if not found or self.item is not None or recognise("item", plain, file.name) is not None:
+        if self.item is not None:
             return None
-        if len(found) > 1:
-            raise LogError(f"{file.name}: {', '.join(found)} are all lists; name the histories' with --history-column")
-        return found[0]
+        return history_column(list_columns(file), file.columns, file.name, typed=self.options.types)
 
     def _now(self, file: LogFile, *, of_lists: bool) -> tuple[str, float | None]:
         """The column of moments, and the moment where it has none."""

@@ -22,6 +22,7 @@ PLAIN, TYPED = 1, 2
 """Versions of a prepared folder: without types of events, and with them; a reader refuses any other."""
 
 EVENTS = "events.npy"
+COUNTED = "transitions.npz"
 MANIFEST = "manifest.json"
 KIND = "abaca sequences"
 
@@ -114,6 +115,14 @@ class Sequences:
         """Raw ids by user index."""
         ids: list[str] | list[int] = self._table("users.parquet")["id"]
         return ids
+
+    @cached_property
+    def counted(self) -> dict[str, Array] | None:
+        """The transitions of training rows, as `evidence/transitions.py` has them, where preparing counted them."""
+        if COUNTED not in self.manifest["files"]:
+            return None
+        with np.load(self.path / COUNTED, allow_pickle=False) as arrays:
+            return dict(arrays)
 
     @property
     def training_targets(self) -> int:

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow
 
 from abaca.data.database import Database
-from abaca.data.log import ORDER, Log
+from abaca.data.engine import ORDER
+from abaca.data.log import Log
 from abaca.data.sequences import Sequences
 from abaca.evaluation.metrics import LEVEL, Estimate
 

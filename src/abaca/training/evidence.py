@@ -37,11 +37,12 @@ def fit_evidence(
     if not parts:
         return None, {}
     rows = sequences.training(everything=everything)
+    known = None if everything else sequences.counted
     counted = Evidence(
         parts,
         options.window,
         Clock.of(rows),
-        Transitions.count(rows, model.catalogue),
+        Transitions.count(rows, model.catalogue) if known is None else Transitions(**known),
         {} if before is None else before.weights,
         sequences.types,
         1.0 if before is None else before.fade,

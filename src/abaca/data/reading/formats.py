@@ -1,7 +1,7 @@
 """The files of a log: their formats, their columns, and how DuckDB reads them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -79,13 +79,18 @@ class LogFile:
     def _places(self) -> str:
         return ", ".join(f"c{place}" for place in range(len(self.columns)))
 
-    def json_sql(self, lines: str) -> str:
-        """The columns `c0`, `c1`, … of JSON lines, and `broken` where a line is no JSON object."""
+    def json_sql(self, lines: str, beside: str = "") -> str:
+        """The columns `c0`, `c1`, … of JSON lines, and `broken` where a line is no JSON object.
+
+        `beside` is a column of the lines that goes on as it is.
+        """
         pointers = [text("/" + key.replace("~", "~0").replace("/", "~1")) for key in self.columns]
         fields = [f"json_extract(document, {pointer}) AS c{place}" for place, pointer in enumerate(pointers)]
         broken = "json_type(document) IS DISTINCT FROM 'OBJECT' AS broken"
-        documents = f"SELECT CASE WHEN json_valid(line) THEN line::JSON END AS document FROM ({lines})"
-        return f"SELECT {', '.join([*fields, broken])} FROM ({documents})"
+        kept = [beside] if beside else []
+        document = "CASE WHEN json_valid(line) THEN line::JSON END AS document"
+        documents = f"SELECT {', '.join([document, *kept])} FROM ({lines})"
+        return f"SELECT {', '.join([*fields, broken, *kept])} FROM ({documents})"
 
     def rows(self, used: list[int]) -> Iterator[textlines.Row]:
         """The rows of a text file with line numbers and faults, read by Python."""
@@ -95,7 +100,11 @@ class LogFile:
 
     def sample(self, column: str) -> list[object]:
         """Values of one column in the first JSON lines, without those that are null."""
-        found = [document.get(column) for _, document in _first_documents(self.path) if isinstance(document, dict)]
+        found = [
+            document.get(column)
+            for _, document in _first_documents(textlines.json_rows(self.path))
+            if isinstance(document, dict)
+        ]
         return [value for value in found if value is not None]
 
     def refusal(self, error: Exception) -> LogError:
@@ -152,7 +161,7 @@ def _open(path: Path, shown: str) -> LogFile:
         if kind == "parquet":
             return LogFile(path, shown, kind, tuple(pyarrow.parquet.read_schema(path).names))
         if kind == "json":
-            return LogFile(path, shown, kind, _json_columns(path))
+            return LogFile(path, shown, kind, json_columns(textlines.json_rows(path), path.name))
         columns, delimiter, line = textlines.read_header(path, None if kind == "csv" else "\t")
     except (OSError, pyarrow.ArrowInvalid) as error:
         raise LogError(f"{shown}: cannot be read as {kind} ({error}); check the file and its ending") from error
@@ -164,7 +173,11 @@ def _open(path: Path, shown: str) -> LogFile:
 def _check_text(path: Path, shown: str) -> None:
     """Refuse a file that is no text, with what it is."""
     with path.open("rb") as stream:
-        head = stream.read(4096)
+        check_head(stream.read(4096), path, shown)
+
+
+def check_head(head: bytes, path: Path, shown: str) -> None:
+    """The same for the first bytes of a file."""
     for begin, (content, cure) in CONTENTS.items():
         if head.startswith(begin):
             raise LogError(f"{shown}: this is {content}, not {path.suffix}; {cure}")
@@ -172,21 +185,22 @@ def _check_text(path: Path, shown: str) -> None:
         raise LogError(f"{shown} line 1: there are zero bytes in it, so it is not UTF-8 text; save it as UTF-8")
 
 
-def _json_columns(path: Path) -> tuple[str, ...]:
+def json_columns(rows: Iterable[textlines.Row], name: str) -> tuple[str, ...]:
+    """The keys in the first lines of a file of JSON lines."""
     keys: dict[str, None] = {}
     line = 0
-    for line, document in _first_documents(path):
+    for line, document in _first_documents(rows):
         if line == 1 and isinstance(document, list):
-            raise LogError(f"{path.name}: one JSON list; write JSON lines instead, one object per line")
+            raise LogError(f"{name}: one JSON list; write JSON lines instead, one object per line")
         keys.update(dict.fromkeys(document if isinstance(document, dict) else ()))
     if line and not keys:
-        raise LogError(f"{path.name}: its first lines are no JSON objects; write JSON lines, one object per line")
+        raise LogError(f"{name}: its first lines are no JSON objects; write JSON lines, one object per line")
     return tuple(keys)
 
 
-def _first_documents(path: Path) -> Iterator[tuple[int, object]]:
+def _first_documents(rows: Iterable[textlines.Row]) -> Iterator[tuple[int, object]]:
     """The first JSON lines with their numbers, None for one that is not JSON."""
-    for row in islice(textlines.json_rows(path), SAMPLE):
+    for row in islice(rows, SAMPLE):
         try:
             yield row.line, json.loads(row.fields[0])
         except ValueError:

@@ -7,17 +7,18 @@ import csv
 import io
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow
 
+from abaca.data.reading.values import BAD
 from abaca.errors import LogError
 
-RAGGED = "ragged line"
-ENCODING = "wrong encoding"
-QUOTES = "broken quotes"
+RAGGED, ENCODING, QUOTES = (BAD[number] for number in (5, 6, 7))
+
+BROKEN_QUOTES = "a quote is opened and not closed, or text follows a closing quote"
 
 DELIMITERS = (",", "\t", ";", "|")
 SPACED_QUOTES = re.compile(r'\s+"(.*)"', re.DOTALL)
@@ -38,16 +39,21 @@ def delimiter_of(line: str) -> str:
 
 def read_header(path: Path, delimiter: str | None) -> tuple[list[str], str, int]:
     """The column names of a delimited file, its delimiter, and their line (0: empty file)."""
-    for number, line in enumerate(_lines(path), start=1):
+    return header_of(_lines(path), path.name, delimiter)
+
+
+def header_of(lines: Iterable[str], name: str, delimiter: str | None) -> tuple[list[str], str, int]:
+    """The same for the lines of a file of this name."""
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         if _undecodable(line):
-            raise LogError(f"{path.name} line {number}: the text is not UTF-8; save the file as UTF-8")
+            raise LogError(f"{name} line {number}: the text is not UTF-8; save the file as UTF-8")
         try:
             sign = delimiter or delimiter_of(line)
             return next(csv.reader([line.rstrip("\r\n")], delimiter=sign)), sign, number
         except csv.Error as error:
-            raise LogError(f"{path.name} line {number}: no line of column names ({error}); check the file") from error
+            raise LogError(f"{name} line {number}: no line of column names ({error}); check the file") from error
     return [], delimiter or ",", 0
 
 
@@ -63,7 +69,7 @@ def delimited_rows(path: Path, delimiter: str, width: int, used: list[int]) -> I
         except StopIteration:
             return
         except csv.Error:
-            yield Row(lines.first, [], (QUOTES, "a quote is opened and not closed, or text follows a closing quote"))
+            yield Row(lines.first, [], (QUOTES, BROKEN_QUOTES))
             lines.back_to_second()
             continue
         if not fields:
@@ -74,12 +80,29 @@ def delimited_rows(path: Path, delimiter: str, width: int, used: list[int]) -> I
             yield _row(lines.first, fields, width, used)
 
 
+def delimited_row(number: int, line: str, delimiter: str, width: int, used: list[int]) -> Row | None:
+    """The row of one line alone, None for a blank line; a field that goes on in the next line is a fault."""
+    if '"' not in line:
+        return _row(number, line.split(delimiter), width, used) if line else None
+    try:
+        fields = next(csv.reader([line], delimiter=delimiter, strict=True), [])
+    except csv.Error:
+        return Row(number, [], (QUOTES, BROKEN_QUOTES))
+    return _row(number, fields, width, used) if fields else None
+
+
 def json_rows(path: Path) -> Iterator[Row]:
     """Every line of a JSON lines file that is not blank, as one field."""
     for number, line in enumerate(_lines(path), start=1):
-        stripped = line.strip()
-        if stripped:
-            yield Row(number, [stripped], _encoding_fault([stripped]))
+        row = json_row(number, line)
+        if row is not None:
+            yield row
+
+
+def json_row(number: int, line: str) -> Row | None:
+    """A line of JSON as one field; None for a blank line."""
+    stripped = line.strip()
+    return Row(number, [stripped], _encoding_fault([stripped])) if stripped else None
 
 
 class _Lines:

@@ -16,25 +16,10 @@ from abaca.data.database import Database
 from abaca.data.reading.columns import Columns, Wanted, choose, passed_over
 from abaca.data.reading.formats import SAMPLE, LogFile
 from abaca.data.reading.lines import Row
-from abaca.data.reading.values import (
-    IdKind,
-    TimeKind,
-    id_kind,
-    id_kind_of,
-    id_sql,
-    rest_sql,
-    text_sql,
-    time_kind,
-    time_kind_of,
-    time_sql,
-)
+from abaca.data.reading.values import BAD, Places, Reading, TimeKind, id_kind, id_kind_of, time_kind, time_kind_of
 from abaca.errors import LogError
 
-BAD = {1: "not a JSON object", 2: "missing user", 3: "missing item", 4: "unreadable time"}
-"""The meaning of the column `bad` of a staged row; 0 is a good row."""
-
-Places = list[int | None]
-"""The places of the user, the item, the time and the event among the columns of a part."""
+SQL_TYPES = {"text": "VARCHAR", "integer": "BIGINT"}
 
 CHUNK = 200_000
 """Rows that Python passes to DuckDB at once."""
@@ -52,6 +37,21 @@ class Part:
     """The line, or row, of a row of the query."""
 
 
+@dataclass(frozen=True)
+class Found:
+    """What the rows of a log turned out to be."""
+
+    columns: Columns
+    passed_over: dict[str, list[str]]
+    dates: bool
+    """Whether times were spelled as dates."""
+    skip: bool
+    """Whether bad rows are left out, and not an error."""
+    bad_rows: dict[str, int]
+    without_event: str | None = None
+    """A part without a column of event types, where others have one."""
+
+
 class Staging:
     """Collects the rows of a log in the table `staged(user, item, time, rest, event, bad)`."""
 
@@ -62,17 +62,16 @@ class Staging:
         self.without_event: str | None = None
         """A part without a column of event types, where others have one."""
         self.begun = False
+        self.reading: Reading
         self._first = ""
-        self._ids: list[IdKind]
-        self._times: TimeKind | None = None
         self._database = database
         self.wanted = wanted
         self.skip = skip
 
-    @property
-    def dates(self) -> bool:
-        """Whether times were spelled as dates."""
-        return self._times == "date"
+    def found(self) -> Found:
+        """What the rows turned out to be."""
+        dates = self.reading.times == "date"
+        return Found(self.columns, self.passed_over, dates, self.skip, dict(self.bad_rows), self.without_event)
 
     def add_file(self, file: LogFile) -> None:
         """Stage the rows of a file."""
@@ -91,40 +90,45 @@ class Staging:
                 return self._stage(part)
             except (duckdb.InvalidInputException, duckdb.ConversionException, duckdb.IOException):
                 pass  # Python reads the file again and finds the line that is wrong
-        return self._stage_by_line(part, file)
+        return self._stage_by_line(file, file.rows)
 
-    def add_table(self, table: pyarrow.Table) -> None:
+    def add_table(self, table: pyarrow.Table, where: str = "the table") -> None:
         """Stage the rows of a table in memory."""
         import duckdb
 
         places = [f"c{place}" for place in range(table.num_columns)]
-        part = Part("the table", "row", tuple(table.column_names), "SELECT * FROM arrow_part", lambda row: row + 1)
+        part = Part(where, "row", tuple(table.column_names), "SELECT * FROM arrow_part", lambda row: row + 1)
         with self._database.registered("arrow_part", table.rename_columns(places)):
             try:
                 self._stage(part)
             except duckdb.Error as error:
                 first = str(error).splitlines()[0]
-                raise LogError(f"the table cannot be read ({first}); convert its columns to plainer types") from error
+                raise LogError(f"{where} cannot be read ({first}); convert its columns to plainer types") from error
 
-    def _stage_by_line(self, part: Part, file: LogFile) -> None:
+    def add_rows(self, file: LogFile, rows: Callable[[list[int]], Iterator[Row]]) -> None:
+        """Stage rows of a text file that were read elsewhere, given the places of the columns that are used."""
+        self._stage_by_line(file, rows)
+
+    def _stage_by_line(self, file: LogFile, read: Callable[[list[int]], Iterator[Row]]) -> None:
         chosen = choose(file.columns, self.wanted, file.name)
         is_json = file.format == "json"
         used = [0] if is_json else [file.columns.index(column) for column in chosen if column is not None]
         sql = file.json_sql("SELECT c0 AS line FROM arrow_part") if is_json else "SELECT * FROM arrow_part"
-        rows, done = self._sound(file, used), 0
+        part = Part(file.name, file.unit, file.columns, sql, file.locate)
+        rows, done = self._sound(file, read(used)), 0
         try:
             while (chunk := [row.fields for row in islice(rows, CHUNK)]) or not self.begun:
                 columns = {
                     f"c{place}": pyarrow.array([row[place] for row in chunk], pyarrow.string()) for place in used
                 }
                 with self._database.registered("arrow_part", pyarrow.table(columns)):
-                    self._stage(replace(part, sql=sql, locate=partial(_locate_after, file, done)))
+                    self._stage(replace(part, locate=partial(_locate_after, file, done)))
                 done += len(chunk)
         except (OSError, EOFError) as error:
             raise LogError(f"{file.name}: cannot be read ({error}); write the file again") from error
 
-    def _sound(self, file: LogFile, used: list[int]) -> Iterator[Row]:
-        for row in file.rows(used):
+    def _sound(self, file: LogFile, rows: Iterator[Row]) -> Iterator[Row]:
+        for row in rows:
             if row.fault is None:
                 yield row
             elif self.skip:
@@ -143,7 +147,7 @@ class Staging:
         else:
             self._begin(part, columns, places, types)
         before = self._database.value("SELECT coalesce(max(rowid), -1) FROM staged")
-        self._database.run(f"INSERT INTO staged {self._select(part, places, types)}")
+        self._database.run(f"INSERT INTO staged {self.reading.sql(part.sql, places, types)}")
         counts = self._database.rows(
             "SELECT bad, count(*) FROM staged WHERE rowid > $1 AND bad > 0 GROUP BY bad", [before]
         )
@@ -153,16 +157,18 @@ class Staging:
 
     def _begin(self, part: Part, columns: Columns, places: Places, types: dict[str, str]) -> None:
         """The first part decides whether ids are text or integers, and times numbers or dates."""
-        self._ids = [
+        user, item = (
             id_kind(role, types[f"c{place}"], part.where) or id_kind_of(self._sample(part, place, types))
             for role, place in zip(("user", "item"), places, strict=False)
-        ]
-        self._times = self._time_kind(part, places[2], types)
+        )
+        self.reading = Reading((user, item), self._time_kind(part, places[2], types))
         self.columns, self.begun, self._first = columns, True, part.where
         self.passed_over = passed_over(part.columns, self.wanted, columns)
-        user, item = ("VARCHAR" if kind == "text" else "BIGINT" for kind in self._ids)
+        ids = ", ".join(
+            f'"{role}" {SQL_TYPES[kind]}' for role, kind in zip(("user", "item"), (user, item), strict=True)
+        )
         rest = '"time" DOUBLE, rest SMALLINT, event VARCHAR, bad UTINYINT'
-        self._database.run(f'CREATE TABLE staged ("user" {user}, item {item}, {rest})')
+        self._database.run(f"CREATE TABLE staged ({ids}, {rest})")
 
     def _time_kind(self, part: Part, time: int | None, types: dict[str, str]) -> TimeKind | None:
         """Whether the times of a part are numbers or dates; None where there are none."""
@@ -172,7 +178,7 @@ class Staging:
 
     def _agree(self, part: Part, columns: Columns, places: Places, types: dict[str, str]) -> None:
         """Refuse a part whose ids or times are of another kind than those before."""
-        for role, place, kind in zip(("user", "item"), places, self._ids, strict=False):
+        for role, place, kind in zip(("user", "item"), places, self.reading.ids, strict=False):
             if (found := id_kind(role, types[f"c{place}"], part.where)) not in (None, kind):
                 raise LogError(
                     f"{part.where}: the {role} ids are {found}, but {kind} in the files before; make them alike"
@@ -183,34 +189,12 @@ class Staging:
             )
         if (columns.event is None) != (self.columns.event is None):
             self.without_event = part.where if columns.event is None else self._first
-        if columns.time is not None and self._times is None:
-            self._times = self._time_kind(part, places[2], types)
+        if columns.time is not None and self.reading.times is None:
+            self.reading = replace(self.reading, times=self._time_kind(part, places[2], types))
         elif columns.time is not None:
             times = time_kind(types[f"c{places[2]}"], part.where)
-            if times not in (None, self._times):
-                raise LogError(f"{part.where}: the times are {times}s, but {self._times}s before; use one type")
-
-    def _select(self, part: Part, places: Places, types: dict[str, str]) -> str:
-        """The query that reads ids and times of a part and marks its bad rows."""
-        user, item, time, event = places
-        broken = "broken" if "broken" in types else "false"
-        when, rest = "NULL", "0"
-        if time is not None:
-            spelled = (f"c{time}", types[f"c{time}"], self._times or "number")
-            when, rest = time_sql(*spelled), rest_sql(*spelled)
-        fields = [
-            id_sql(f"c{user}", types[f"c{user}"], self._ids[0]) + ' AS "user"',
-            id_sql(f"c{item}", types[f"c{item}"], self._ids[1]) + " AS item",
-            f'{when} AS "time", {rest} AS rest',
-            ("NULL" if event is None else text_sql(f"c{event}", types[f"c{event}"])) + " AS event",
-            f"{broken} AS broken",
-        ]
-        untimely = "false" if time is None else '"time" IS NULL'
-        return (
-            'SELECT "user", item, "time", rest, event, CASE WHEN broken THEN 1 WHEN "user" IS NULL THEN 2 '
-            f"WHEN item IS NULL THEN 3 WHEN {untimely} THEN 4 ELSE 0 END FROM "
-            f"(SELECT {', '.join(fields)} FROM ({part.sql}))"
-        )
+            if times not in (None, self.reading.times):
+                raise LogError(f"{part.where}: the times are {times}s, but {self.reading.times}s before; use one type")
 
     def _complaint(self, part: Part, places: Places, before: int) -> str:
         """What is wrong with the first bad row of the latest part, where, and what to do."""
@@ -220,21 +204,10 @@ class Staging:
             [before],
         )
         ordinal = row - first
+        sql = f"SELECT c{places[bad - 2]}::VARCHAR FROM ({part.sql}) LIMIT 1 OFFSET {ordinal}"
+        fault = self.reading.fault(bad, None if bad == 1 else self._database.value(sql))
         place = f"{part.where} {part.unit} {part.locate(ordinal)}"
-        cure = f"fix the {part.unit}, or pass `on_bad_row='skip'`"
-        if bad == 1:
-            return f"{place}: not a JSON object; {cure}"
-        column = places[bad - 2]
-        value = self._database.value(f"SELECT c{column}::VARCHAR FROM ({part.sql}) LIMIT 1 OFFSET {ordinal}")
-        role = ("user", "item", "time")[bad - 2]
-        if value is None or value in ("", '""', "null"):
-            return f"{place}: the {role} is missing; {cure}"
-        if role == "time":
-            kinds = {None: "a number or an ISO date", "number": "a number", "date": "an ISO date"}
-            alike = ", as the other times are" if self._times else ""
-            return f"{place}: time {value.strip(chr(34))!r} is not {kinds[self._times]}{alike}; {cure}"
-        wanted = "text" if self._ids[bad - 2] == "text" else "a whole number of 64 bits"
-        return f"{place}: {role} {value} is not {wanted}, as the other ids are; {cure}"
+        return f"{place}: {fault}; fix the {part.unit}, or pass `on_bad_row='skip'`"
 
     def _sample(self, part: Part, place: int | None, types: dict[str, str]) -> list[object]:
         """Values of one column in the first rows."""

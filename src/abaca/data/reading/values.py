@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from abaca.errors import LogError
@@ -14,8 +15,71 @@ TEXTS = ("VARCHAR", "ENUM", "UUID", '"NULL"', "NULL")
 NUMBERS = (*INTEGERS, "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
 DATES = ("TIMESTAMP", "DATE")
 
+BAD = {
+    1: "not a JSON object",
+    2: "missing user",
+    3: "missing item",
+    4: "unreadable time",
+    5: "ragged line",
+    6: "wrong encoding",
+    7: "broken quotes",
+}
+"""What is wrong with a row, by number; 0 is a good row."""
+
+Places = list[int | None]
+"""The places of the user, the item, the time and the event among the columns of a part."""
+
 UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 """Units of times since 1970, and how many of them a second has."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the rows of a log are read, which its first part decides: the kind of ids and of times."""
+
+    ids: tuple[IdKind, IdKind]
+    """Of users and of items."""
+    times: TimeKind | None
+    """None where there are no times, or none that can be read."""
+
+    def sql(self, rows: str, places: Places, types: dict[str, str], beside: tuple[str, ...] = ()) -> str:
+        """The query that reads ids and times of rows with the columns `c0`, `c1`, …, and marks bad ones.
+
+        `types` are the columns of the rows; `beside` names those that go on as they are.
+        """
+        user, item, time, event = places
+        when, rest = "NULL", "0"
+        if time is not None:
+            spelled = (f"c{time}", types[f"c{time}"], self.times or "number")
+            when, rest = time_sql(*spelled), rest_sql(*spelled)
+        fields = [
+            id_sql(f"c{user}", types[f"c{user}"], self.ids[0]) + ' AS "user"',
+            id_sql(f"c{item}", types[f"c{item}"], self.ids[1]) + " AS item",
+            f'{when} AS "time", {rest} AS rest',
+            ("NULL" if event is None else text_sql(f"c{event}", types[f"c{event}"])) + " AS event",
+            ("broken" if "broken" in types else "false") + " AS broken",
+            *beside,
+        ]
+        untimely = "false" if time is None else '"time" IS NULL'
+        return (
+            'SELECT "user", item, "time", rest, event, CASE WHEN broken THEN 1 WHEN "user" IS NULL THEN 2 '
+            f"WHEN item IS NULL THEN 3 WHEN {untimely} THEN 4 ELSE 0 END AS bad{''.join(f', {b}' for b in beside)} "
+            f"FROM (SELECT {', '.join(fields)} FROM ({rows}))"
+        )
+
+    def fault(self, bad: int, value: str | None) -> str:
+        """What is wrong with a row, of which a value could not be read."""
+        if bad == 1:
+            return "not a JSON object"
+        role = ("user", "item", "time")[bad - 2]
+        if value is None or value in ("", '""', "null"):
+            return f"the {role} is missing"
+        if role == "time":
+            kinds = {None: "a number or an ISO date", "number": "a number", "date": "an ISO date"}
+            alike = ", as the other times are" if self.times else ""
+            return f"time {value.strip(chr(34))!r} is not {kinds[self.times]}{alike}"
+        wanted = "text" if self.ids[bad - 2] == "text" else "a whole number of 64 bits"
+        return f"{role} {value} is not {wanted}, as the other ids are"
 
 
 def id_kind(role: str, type: str, where: str) -> IdKind | None:
