@@ -8,6 +8,7 @@ AbacaError                 every error the library raises on purpose
     ├── FetchError         a public data set that cannot be downloaded, verified or unpacked
     ├── SequencesError     a prepared folder that is missing, damaged or of another version
     ├── TrainingError      training that cannot go on as it was set up
+    │   └── DivergedError  its numbers are not finite any more
     ├── ModelError         a model directory that is missing, damaged or of another version
     ├── StoreError         a store of events that cannot be opened or is of another version
     └── QueryError         a question a model cannot answer
@@ -47,6 +48,10 @@ class SequencesError(UserError):
 
 class TrainingError(UserError):
     """Training that cannot continue with its options."""
+
+
+class DivergedError(TrainingError):
+    """Training whose loss, weights or scores are not finite any more."""
 
 
 class ModelError(UserError):

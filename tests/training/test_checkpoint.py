@@ -32,6 +32,7 @@ from abaca.training.checkpoint import (
     write_record,
     write_tensors,
 )
+from forged import forge_weights
 from models import untrained
 
 ITEMS = 12
@@ -259,6 +260,26 @@ def test_a_crash_never_leaves_half_a_text(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(Crash):
         write_text(path, "new")
     assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_numbers_that_are_not_finite_are_neither_saved_nor_loaded(tmp_path: Path, value: float) -> None:
+    saved = made()
+    save_model(tmp_path, saved)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with torch.no_grad():
+        saved.model.items.weight[3, 1] = value
+    with pytest.raises(ModelError, match=r"items\.weight holds numbers that are not finite, so it is not saved"):
+        save_model(tmp_path, saved)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    load_model(tmp_path)
+
+    def ruin(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["items.weight"][3, 1] = value
+
+    forge_weights(tmp_path, ruin)
+    with pytest.raises(ModelError, match=r"weights-.*: items\.weight holds numbers that are not finite; train again"):
+        load_model(tmp_path)
 
 
 def test_the_state_of_a_run_comes_back_to_the_bit(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import gc
 import json
 import logging
-import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from abaca.recommendation import Recommendations
 from abaca.recommender import Recommender, load
 from abaca.serve.batching import Batcher
 from abaca.serve.item_search import ItemSearch
+from abaca.serve.trial import try_out
 from abaca.training.checkpoint import COUNTS, MODEL, POPULARITY
 from abaca.training.newitems import checked_items, with_items
 from abaca.types import Id
@@ -218,9 +218,6 @@ def _loaded(name: str, folder: Path, version: str, recommender: Recommender) -> 
     assert saved is not None
     if not saved.catalogue.size:
         raise ModelError(f"{folder} has an empty catalogue; train on a log with items")
-    (best,) = recommender.recommend([saved.catalogue.ids[0]], 1)  # a version that cannot answer is refused here
-    if not math.isfinite(best.probability or 0):
-        raise ModelError(f"{folder} gives probabilities that are no numbers; train it again")
     training = saved.training
     written = datetime.fromtimestamp((folder / MODEL).stat().st_mtime, UTC)
     counts = COUNTS, POPULARITY
@@ -242,4 +239,5 @@ def _loaded(name: str, folder: Path, version: str, recommender: Recommender) -> 
             "options": {**training["encoder_options"], **training["options"]},
         },
     }
+    try_out(folder, recommender, facts)
     return Loaded(name, version, recommender, ItemSearch(saved.catalogue), facts)

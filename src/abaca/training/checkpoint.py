@@ -34,6 +34,7 @@ from abaca.data.catalogue import Catalogue
 from abaca.durable import LOCK, checksum, file_facts, locked, put_in_place, whole_file, write_text
 from abaca.errors import ModelError, SpecError
 from abaca.evaluation.baselines import BASELINES, Baseline
+from abaca.evaluation.sound import not_finite
 from abaca.evidence.evidence import Evidence
 from abaca.histories import EventTypes, Ints
 from abaca.nn.build import make_model
@@ -234,13 +235,18 @@ class IndexRecord:
 
 def save_model(folder: Path, saved: Saved) -> None:
     """Write a model directory; an older model in it is replaced in one step."""
+    tensors = saved.tensors()
+    if (name := not_finite(tensors)) is not None:
+        raise ModelError(
+            f"{folder}: {name} holds numbers that are not finite, so it is not saved; train with a lower lr"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     before = _files_before(folder)
     catalogue = json.dumps(saved.catalogue.known().to_json(), ensure_ascii=False)
     catalogue_name = f"catalogue-{_digest(catalogue.encode())[:12]}.json"
     write_text(folder / catalogue_name, catalogue, ModelError)
     part = folder / "weights.new.safetensors"
-    write_tensors(part, saved.tensors())
+    write_tensors(part, tensors)
     weights_name = f"weights-{checksum(part)[:12]}.safetensors"
     put_in_place(part, folder / weights_name)
     names = [catalogue_name, weights_name, *_write_ledger(folder, saved.ledger)]
@@ -306,6 +312,8 @@ def load_model(folder: str | Path) -> Saved:
     try:
         catalogue = Catalogue.from_json(json.loads(paths["catalogue"].read_text(encoding="utf-8")))
         tensors = load_file(paths["weights"])
+        if (name := not_finite(tensors)) is not None:
+            raise ModelError(f"{paths['weights']}: {name} holds numbers that are not finite; train again")
         evidence, popularity = _evidence(document, tensors), tensors.pop(POPULARITY, None)
         ranks = _build(document, catalogue, tensors)
     except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError, SpecError) as error:
