@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from abaca.durable import whole_file
 from abaca.errors import ModelError
 from abaca.training.checkpoint import IndexRecord
 
@@ -71,8 +72,10 @@ class Index:
         return found
 
     def write(self, path: Path) -> None:
-        """In faiss's own format: numbers, no code."""
-        load_faiss().write_index(self.native, str(path))
+        """In faiss's own format: numbers, no code. A whole file or nothing."""
+        faiss = load_faiss()
+        with whole_file(path, ModelError) as part, part.open("wb") as file:
+            faiss.write_index(self.native, faiss.PyCallbackIOWriter(file.write))  # its own writer may lose the end
 
     @classmethod
     def read(cls, record: IndexRecord) -> "Index":

@@ -17,6 +17,7 @@ While training runs, `run.safetensors` (the state) and `training.jsonl` (a line 
 import contextlib
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,7 +32,17 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from abaca.data.catalogue import Catalogue
-from abaca.durable import LOCK, checksum, file_facts, locked, put_in_place, whole_file, write_text
+from abaca.durable import (
+    LOCK,
+    append_line,
+    checksum,
+    file_facts,
+    locked,
+    put_in_place,
+    whole_file,
+    write_cure,
+    write_text,
+)
 from abaca.errors import ModelError, SpecError
 from abaca.evaluation.baselines import BASELINES, Baseline
 from abaca.evaluation.sound import not_finite
@@ -54,6 +65,9 @@ COUNTS = "evidence."
 POPULARITY = "popularity"
 """The name of an updated model's interactions of each item, beside the weights."""
 MODEL = "model.json"
+OWN_FILE = re.compile(r"(?:weights|catalogue|index|ledger)-([0-9a-f]{12})\.(?:safetensors|json|faiss|parquet)")
+"""The name of a file that a save or an index made; whose else it is, its checksum shows."""
+DRAFTS = ("weights.new.safetensors", "ledger.new.parquet", "index.new.faiss")
 RECORD = "training.jsonl"
 STATE = "run.safetensors"
 TRIALS = "trials.jsonl"
@@ -91,7 +105,10 @@ def locked_run(folder: Path, *, keep: bool) -> Iterator[None]:
         cure = "`resume=True` continues it, `overwrite=True` starts again"
         raise ModelError(f"{folder} holds {found}; {cure if 'run' in found else '`overwrite=True` replaces it'}")
     fresh = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
     try:
         with _locked(folder):
             yield
@@ -103,10 +120,18 @@ def locked_run(folder: Path, *, keep: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    with locked(folder / LOCK, wait=False) as alone:
+    with contextlib.ExitStack() as stack:
+        try:
+            alone = stack.enter_context(locked(folder / LOCK, wait=False))
+        except OSError as error:
+            raise _unwritable(folder, error) from error
         if not alone:
             raise ModelError(f"{folder} is being written by another process; wait for it, or give another folder")
         yield
+
+
+def _unwritable(folder: Path, error: OSError) -> ModelError:
+    return ModelError(f"{folder} cannot be written ({error.strerror}); {write_cure(error)}")
 
 
 def save_state(folder: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
@@ -144,8 +169,7 @@ def write_record(folder: Path, records: list[Record]) -> None:
 
 def append_record(folder: Path, record: Record) -> None:
     """One more epoch."""
-    with (folder / RECORD).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
+    append_line(folder / RECORD, json.dumps(record), ModelError)
 
 
 @dataclass(frozen=True)
@@ -241,7 +265,7 @@ def save_model(folder: Path, saved: Saved) -> None:
             f"{folder}: {name} holds numbers that are not finite, so it is not saved; train with a lower lr"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    before = _files_before(folder)
+    before = _files_before(folder) | _left_over(folder)
     catalogue = json.dumps(saved.catalogue.known().to_json(), ensure_ascii=False)
     catalogue_name = f"catalogue-{_digest(catalogue.encode())[:12]}.json"
     write_text(folder / catalogue_name, catalogue, ModelError)
@@ -293,6 +317,16 @@ def _files_before(folder: Path) -> set[str]:
         return {name for name in read_document(folder)["files"] if Path(name).name == name}
     except (ModelError, KeyError, TypeError):
         return set()
+
+
+def _left_over(folder: Path) -> set[str]:
+    """Files that a save or an index left when it was killed: drafts, and files named after their own checksum."""
+    found = {path.name for name in DRAFTS for path in (folder / name, folder / f"{name}.part") if path.is_file()}
+    for path in folder.iterdir():
+        named = OWN_FILE.fullmatch(path.name)
+        if named and path.is_file() and checksum(path).startswith(named[1]):
+            found.add(path.name)
+    return found
 
 
 def load_model(folder: str | Path) -> Saved:
@@ -412,10 +446,12 @@ def _evidence(document: dict[str, Any], tensors: dict[str, Tensor]) -> Evidence 
 def read_document(folder: Path) -> dict[str, Any]:
     """The contents of `model.json`, once its kind, version and checksum are right."""
     path = folder / MODEL
-    if not folder.is_dir() or not path.is_file():
+    if not _is_model(folder):
         raise ModelError(f"{folder} is not a model directory (no {MODEL}); make one with `abaca train LOG {folder}`")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _unreadable(path, error) from error
     except ValueError as error:
         raise ModelError(f"{path} is not JSON ({error}); copy the model again or train again") from error
     if not isinstance(document, dict) or document.get("kind") != KIND:
@@ -427,6 +463,14 @@ def read_document(folder: Path) -> dict[str, Any]:
     if document.get("sha256") != _document_digest(document):
         raise ModelError(f"{path} is not what was saved (its checksum differs); copy the model again or train again")
     return document
+
+
+def _is_model(folder: Path) -> bool:
+    """Whether a folder has a `model.json`, which this user may or may not read."""
+    try:
+        return (folder / MODEL).is_file()
+    except OSError as error:
+        raise _unreadable(folder, error) from error
 
 
 def _document_digest(document: dict[str, Any]) -> str:
@@ -443,5 +487,12 @@ def _facts_or_none(path: Path) -> dict[str, Any] | None:
     """None for a file that has just gone, because the model is being replaced."""
     try:
         return file_facts(path)
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> ModelError:
+    cure = "give this user the permission to read it" if isinstance(error, PermissionError) else "copy the model again"
+    return ModelError(f"{path} cannot be read ({error.strerror or error}); {cure}")

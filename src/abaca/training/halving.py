@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from abaca.data.sequences import Sequences
-from abaca.durable import write_text
+from abaca.durable import append_line, write_text
 from abaca.errors import ModelError, SpecError, TrainingError
 from abaca.training.budget import Clock, Deadline, seconds_of_epoch
 from abaca.training.callbacks import Callback, Callbacks
@@ -91,8 +91,7 @@ class Notes:
     def add(self, clock: Clock, **values: Any) -> None:
         """Append a line, with the time that is spent so far."""
         if self.path is not None:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({**values, "spent": round(clock.spent, 3)}) + "\n")
+            append_line(self.path, json.dumps({**values, "spent": round(clock.spent, 3)}), ModelError)
 
     def end(self) -> None:
         """The model is saved, with the trials in it."""
