@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from abaca.durable import file_facts
-from abaca.training.checkpoint import MODEL, _document_digest
+from abaca.training.document import MODEL, document_digest
 
 Document = dict[str, Any]
 
@@ -18,7 +18,7 @@ def forge(folder: Path, change: Callable[[Document], Any]) -> None:
     """Change `model.json`."""
     content = json.loads((folder / MODEL).read_text(encoding="utf-8"))
     change(content)
-    content["sha256"] = _document_digest(content)
+    content["sha256"] = document_digest(content)
     (folder / MODEL).write_text(json.dumps(content), encoding="utf-8")
 
 

@@ -14,9 +14,23 @@ AbacaError                 every error the library raises on purpose
     └── QueryError         a question a model cannot answer
 """
 
+import re
+
+_PASSWORDS = (re.compile(r"(://[^\s/:@'\"]*:)\S*(?=@)"), re.compile(r"(\bpassword=)[^\s&'\"]+", re.IGNORECASE))
+
+
+def without_passwords(text: str) -> str:
+    """Text with stars in place of the passwords of addresses, such as postgresql://user:***@host/name."""
+    for pattern in _PASSWORDS:
+        text = pattern.sub(r"\1***", text)
+    return text
+
 
 class AbacaError(Exception):
-    """Every error the library raises on purpose."""
+    """Every error the library raises on purpose; no message holds the password of an address."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(without_passwords(message))
 
 
 class BusyError(AbacaError):

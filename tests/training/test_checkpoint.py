@@ -21,8 +21,6 @@ from abaca.nn.answers import Question
 from abaca.nn.build import make_model
 from abaca.training import checkpoint
 from abaca.training.checkpoint import (
-    FORMAT,
-    MODEL,
     Saved,
     append_record,
     load_model,
@@ -32,6 +30,7 @@ from abaca.training.checkpoint import (
     write_record,
     write_tensors,
 )
+from abaca.training.document import FORMAT, MODEL, document_digest
 from forged import forge_weights
 from models import untrained
 
@@ -133,7 +132,7 @@ def document(folder: Path, change: Callable[[dict[str, Any]], Any], signed: bool
     content = json.loads((folder / MODEL).read_text())
     change(content)
     if signed:
-        content["sha256"] = checkpoint._document_digest(content)
+        content["sha256"] = document_digest(content)
     (folder / MODEL).write_text(json.dumps(content))
 
 
@@ -176,12 +175,15 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"model.json is not what was saved \(its checksum differs\)",
     ),
     "no checksum": (lambda f: document(f, lambda d: d.pop("sha256"), signed=False), r"its checksum differs"),
-    "no files": (lambda f: document(f, lambda d: d.update(files={})), r"the files do not belong together"),
+    "no files": (lambda f: document(f, lambda d: d.update(files={})), r"model.json names no file of catalogue"),
     "another output": (lambda f: document(f, lambda d: d.update(output="softmax")), r"do not belong together"),
     "nonsense output": (lambda f: document(f, lambda d: d.update(output="sofmax")), r"do not belong together"),
     "another encoder": (lambda f: document(f, lambda d: d.update(encoder="sasrec")), r"do not belong together"),
     "another size": (lambda f: document(f, lambda d: d["encoder_options"].update(dim=5)), r"do not belong together"),
-    "wrong options": (lambda f: document(f, lambda d: d.update(encoder_options=3)), r"do not belong together"),
+    "wrong options": (
+        lambda f: document(f, lambda d: d.update(encoder_options=3)),
+        r"encoder_options must be an object, got 3",
+    ),
     "a path upwards": (lambda f: outside(f, "../elsewhere.safetensors"), r"names a file outside the model directory"),
     "an absolute path": (lambda f: outside(f, "/etc/hostname"), r"names a file outside the model directory"),
     "the parent": (lambda f: outside(f, ".."), r"\.\. is missing|names a file outside"),

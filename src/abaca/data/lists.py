@@ -13,6 +13,7 @@ from abaca.data.query import Query
 from abaca.data.reading.formats import LogFile
 from abaca.data.reading.values import IdKind, id_kind, id_kind_of
 from abaca.errors import LogError, QueryError
+from abaca.shapes import loads
 from abaca.types import Id
 
 ROWS = 8192
@@ -55,7 +56,7 @@ class _Place(NamedTuple):
 
     def cell(self, value: Any) -> Any:
         """A value as Python has it."""
-        return json.loads(value) if self.file.format == "json" and value is not None else value
+        return loads(value) if self.file.format == "json" and value is not None else value
 
     def ids(self, ids: Any) -> list[Id] | None:
         """A list of ids; None where there is none."""

@@ -1,7 +1,6 @@
 """The models that are served: loaded, called in batches, and replaced while they answer."""
 
 import gc
-import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from abaca.recommender import Recommender, load
 from abaca.serve.batching import Batcher
 from abaca.serve.item_search import ItemSearch
 from abaca.serve.trial import try_out
+from abaca.shapes import loads
 from abaca.training.checkpoint import COUNTS, MODEL, POPULARITY
 from abaca.training.newitems import checked_items, with_items
 from abaca.types import Id
@@ -208,7 +208,7 @@ def _load(name: str, folder: Path) -> Loaded:
 def _version(folder: Path) -> str:
     """The beginning of the checksum of a model directory; empty where there is none."""
     try:
-        return str(json.loads((folder / MODEL).read_text(encoding="utf-8"))["sha256"])[:12]
+        return str(loads((folder / MODEL).read_text(encoding="utf-8"))["sha256"])[:12]
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from abaca.durable import append_line, locked
+from abaca.shapes import loads
 from abaca.study.environment import environment
 
 Entry = dict[str, Any]
@@ -61,7 +62,7 @@ class Results:
 def _parsed(line: bytes) -> Entry | None:
     """A line's entry; None for the rest of an unfinished one."""
     try:
-        entry = json.loads(line)
+        entry = loads(line)
     except ValueError:
         return None
     return entry if isinstance(entry, dict) and entry.get("kind") in KINDS and "id" in entry else None

@@ -18,6 +18,7 @@ import torch
 from abaca.data.sequences import Sequences
 from abaca.durable import append_line, write_text
 from abaca.errors import ModelError, SpecError, TrainingError
+from abaca.shapes import loads
 from abaca.training.budget import Clock, Deadline, seconds_of_epoch
 from abaca.training.callbacks import Callback, Callbacks
 from abaca.training.checkpoint import MODEL, STATE, TRIALS, Saved, load_model, save_model, write_record
@@ -71,7 +72,7 @@ class Notes:
         """Read what an interrupted search has noted, and count its time."""
         if self.path is None or not self.path.exists():
             return
-        first, *lines = [json.loads(line) for line in _whole_lines(self.path)] or [{}]
+        first, *lines = [loads(line) for line in _whole_lines(self.path)] or [{}]
         if first != self.identity:
             raise ModelError(
                 f"{self.path.parent} holds a search with another budget, log or options; resume with those it began "

@@ -3,7 +3,6 @@
 DuckDB reads text files. Python reads again a file that DuckDB refuses, and names the bad line.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from abaca.data.reading.values import (
     time_sql,
 )
 from abaca.errors import LogError
+from abaca.shapes import loads
 
 BAD = {1: "not a JSON object", 2: "missing user", 3: "missing item", 4: "unreadable time"}
 """The meaning of the column `bad` of a staged row; 0 is a good row."""
@@ -239,7 +239,7 @@ class Staging:
     def _sample(self, part: Part, place: int | None, types: dict[str, str]) -> list[object]:
         """Values of one column in the first rows."""
         rows = self._database.rows(f"SELECT c{place} FROM ({part.sql}) WHERE c{place} IS NOT NULL LIMIT {SAMPLE}")
-        return [json.loads(value) if types[f"c{place}"] == "JSON" else value for (value,) in rows]
+        return [loads(value) if types[f"c{place}"] == "JSON" else value for (value,) in rows]
 
 
 def _locate_after(file: LogFile, done: int, row: int) -> int:
