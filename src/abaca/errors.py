@@ -34,7 +34,14 @@ class AbacaError(Exception):
 
 
 class BusyError(AbacaError):
-    """The server cannot answer now: the queue is full, or its store cannot be reached."""
+    """The server cannot answer now: the queue is full, or its store cannot be reached.
+
+    `seconds` is how long the caller should wait before the next attempt.
+    """
+
+    def __init__(self, message: str, seconds: int = 1) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class UserError(AbacaError):

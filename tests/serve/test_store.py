@@ -207,7 +207,8 @@ def test_a_database_that_comes_back_is_found_again(cluster: Cluster, monkeypatch
     store = open_store(cluster.database("restarted"))
     store.add([[event("a", 1)]])
     cluster.stop()
-    monkeypatch.setattr(postgres, "SECONDS", 0.2)
+    monkeypatch.setattr(postgres, "SECONDS", 3.0)
+    monkeypatch.setattr(postgres, "CHECK_SECONDS", 0.2)
     with pytest.raises(BusyError, match="cannot be reached"):
         store.check()
     cluster.start()

@@ -5,18 +5,23 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg_pool import ConnectionPool
 
-from abaca.errors import BusyError, StoreError
-from abaca.serve.events import ADD, FIND_VERSION, TABLES, Event, Store, check_version
+from abaca.errors import BusyError, QueryError, StoreError
+from abaca.serve.events import ADD, FIND_VERSION, TABLES, TOUCH, RefusedError, Store, check_version
+from abaca.serve.pool import Connection, Pool
 
 SECONDS = 8.0
-"""Longest time of trying again when the database cannot be reached."""
+"""Longest time of a call, with all that is tried again when the database cannot be reached."""
+START_SECONDS = 30.0
+"""Longest time to open the store: another server may be making the tables."""
+CHECK_SECONDS = 2.0
+PAUSE = 0.05
+MOST_CONNECTIONS = 4
 
-LOCK = 0x61626163
-"""Servers that start at the same time make the tables one after another."""
+LOCK, LOCK_OF_WRITERS = 0x61626163, 0x61626164
+"""Servers that start at the same time make the tables one after another. Transactions with events wait for each other
+too, so that events are numbered in the order in which they become visible: servers that learn follow that number."""
 
-Connection = psycopg.Connection[Any]
 Result = TypeVar("Result")
 
 
@@ -24,19 +29,21 @@ class PostgresStore(Store):
     """A small pool of connections. A call whose connection broke is tried again: ids of events make that safe."""
 
     def __init__(self, address: str) -> None:
+        self._pool = Pool(address, MOST_CONNECTIONS)
         try:
-            with psycopg.connect(address, connect_timeout=10) as connection:
+            with self._pool.connection(time.monotonic() + START_SECONDS) as connection:
+                _check_encoding(connection)
                 self._make_tables(connection)
         except psycopg.Error as error:
-            said = str(error).strip().splitlines()[0]
-            raise StoreError(f"the PostgreSQL store cannot be opened ({said}); check --store") from error
-        self._pool: ConnectionPool[Connection] = ConnectionPool(
-            address, min_size=1, max_size=4, check=ConnectionPool.check_connection, open=True, name="abaca-store"
-        )
+            self._pool.close()
+            raise StoreError(f"the PostgreSQL store cannot be opened ({_said(error)}); check --store") from error
+        except StoreError:
+            self._pool.close()
+            raise
 
-    def add(self, batches: Sequence[Sequence[Event]]) -> list[int]:
+    def add(self, batches: Sequence[Sequence[Sequence[Any]]], sql: str = ADD) -> list[int]:
         """Store batches in one transaction."""
-        return self._try(lambda connection: _add(connection, batches))
+        return self._try(lambda connection: _add(connection, batches, sql))
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
         return self._try(lambda connection: connection.execute(_sql(sql), values).fetchall())
@@ -45,23 +52,30 @@ class PostgresStore(Store):
         return self._try(lambda connection: connection.execute(_sql(sql), values).rowcount)
 
     def check(self) -> None:
-        """Raise BusyError where the database cannot be reached within a second."""
-        self._try(lambda connection: connection.execute(FIND_VERSION).fetchone(), seconds=1)
+        """Raise BusyError where the database cannot be written, soon."""
+        self._try(_check, CHECK_SECONDS)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; calls that are running fail."""
         self._pool.close()
 
-    def _try(self, action: Callable[[Connection], Result], seconds: float = SECONDS) -> Result:
-        until = time.monotonic() + seconds
+    def _try(self, action: Callable[[Connection], Result], seconds: float | None = None) -> Result:
+        until = time.monotonic() + (seconds or self.seconds or SECONDS)
         while True:
             try:
-                with self._pool.connection(timeout=max(until - time.monotonic(), 0.1)) as connection:
+                with self._pool.connection(until) as connection:
                     return action(connection)
+            except (psycopg.DataError, UnicodeError) as error:
+                raise QueryError(f"the store's database cannot take this ({_said(error)})") from error
             except psycopg.OperationalError as error:
-                if time.monotonic() > until:
+                if error.sqlstate is not None and not error.sqlstate.startswith(("08", "57P")):
+                    raise BusyError(f"the store's database cannot be used now ({_said(error)})") from error
+                self._pool.drop_idle()
+                if time.monotonic() + PAUSE > until:
                     raise BusyError("the store's database cannot be reached") from error
-                time.sleep(0.05)
+                time.sleep(PAUSE)
+            except psycopg.Error as error:
+                raise RefusedError(f"the store's database refuses this now ({_said(error)})") from error
 
     @staticmethod
     def _make_tables(connection: Connection) -> None:
@@ -71,11 +85,32 @@ class PostgresStore(Store):
         check_version(row[0] if row else None, "the PostgreSQL store")
 
 
-def _add(connection: Connection, batches: Sequence[Sequence[Event]]) -> list[int]:
+def _check_encoding(connection: Connection) -> None:
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise StoreError(
+            f"the PostgreSQL database has the encoding {encoding}, which cannot hold every id; "
+            "give one that was made with ENCODING 'UTF8'"
+        )
+
+
+def _check(connection: Connection) -> None:
+    """Write and commit one row, and have the database plan the statement that stores events."""
+    connection.execute("EXPLAIN " + _sql(ADD), ("", "", "", 0.0))
+    for sql in TOUCH:
+        connection.execute(_sql(sql))
+
+
+def _said(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def _add(connection: Connection, batches: Sequence[Sequence[Sequence[Any]]], sql: str) -> list[int]:
     counts = []
     with connection.cursor() as cursor:
-        for events in batches:
-            cursor.executemany(_sql(ADD), events)
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_OF_WRITERS,))
+        for rows in batches:
+            cursor.executemany(_sql(sql), rows)
             counts.append(cursor.rowcount)
     return counts
 

@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from abaca.errors import BusyError, StoreError
-from abaca.serve.events import ADD, FIND_VERSION, TABLES, Event, Store, check_version
+from abaca.errors import BusyError, QueryError, StoreError
+from abaca.serve.events import ADD, FIND_VERSION, TABLES, TOUCH, RefusedError, Store, check_version
 
 SECONDS = 5.0
 """Longest wait for another process that writes."""
@@ -26,25 +26,46 @@ class SqliteStore(Store):
             self._writer = self._connect(path)
             self._make_tables(str(path))
             self._reader = self._connect(path)
+            self._files = SameFiles(path, Path(f"{path}-wal"))
         except sqlite3.Error as error:
             raise StoreError(
                 f"{path} cannot be opened as a store ({error}); give a file that can be written"
             ) from error
 
-    def add(self, batches: Sequence[Sequence[Event]]) -> list[int]:
+    def add(self, batches: Sequence[Sequence[Sequence[Any]]], sql: str = ADD) -> list[int]:
         """Store batches in one transaction."""
-        return _try(self._write_lock, lambda: self._add(batches))
+        return self._write(lambda: self._add(batches, sql))
 
-    def _add(self, batches: Sequence[Sequence[Event]]) -> list[int]:
+    def _add(self, batches: Sequence[Sequence[Sequence[Any]]], sql: str) -> list[int]:
         with self._writer:  # commits, or rolls back
             self._writer.execute("BEGIN IMMEDIATE")
-            return [self._writer.executemany(ADD, events).rowcount for events in batches]
+            return [self._writer.executemany(sql, rows).rowcount for rows in batches]
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
         return _try(self._read_lock, lambda: self._reader.execute(sql, values).fetchall())
 
     def _change(self, sql: str, *values: Any) -> int:
-        return _try(self._write_lock, lambda: self._writer.execute(sql, values).rowcount)
+        return self._write(lambda: self._writer.execute(sql, values).rowcount)
+
+    def _write(self, action: Callable[[], Result]) -> Result:
+        """Write, and make sure that it went into the files that carry the store's name."""
+        self._files.check()
+        result = _try(self._write_lock, action)
+        self._files.check()
+        return result
+
+    def check(self) -> None:
+        """Raise BusyError where events could not be stored now: a row is written and taken back, another is synced."""
+        self._write(self._try_writing)
+
+    def _try_writing(self) -> None:
+        with self._writer:
+            self._writer.execute("BEGIN IMMEDIATE")
+            self._writer.execute("SAVEPOINT tried")
+            self._writer.execute(ADD, ("", "", "", 0.0))
+            self._writer.execute("ROLLBACK TO tried")
+            for sql in TOUCH:
+                self._writer.execute(sql)
 
     def close(self) -> None:
         """Close the file."""
@@ -79,9 +100,40 @@ def use_write_ahead_log(connection: sqlite3.Connection) -> None:
             time.sleep(0.02)
 
 
+class SameFiles:
+    """Knows files by their inodes: a file that was moved or deleted can be written on, but nobody would find it."""
+
+    def __init__(self, *paths: Path) -> None:
+        self._known = {path: _inode(path) for path in paths}
+
+    def check(self) -> None:
+        """Raise BusyError where a name no longer leads to the file that is open."""
+        for path, inode in self._known.items():
+            found = _inode(path)
+            if inode is None:
+                self._known[path] = found
+            elif found != inode:
+                raise BusyError(f"{path} was moved, deleted or replaced; move it back, or restart the server")
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _try(lock: threading.Lock, action: Callable[[], Result]) -> Result:
-    with lock:
-        try:
-            return action()
-        except sqlite3.OperationalError as error:
-            raise BusyError(f"the store cannot be used now ({error})") from error
+    if not lock.acquire(timeout=SECONDS):
+        raise BusyError("the store is busy: others wait for it")
+    try:
+        return action()
+    except (sqlite3.DataError, UnicodeError, OverflowError) as error:
+        raise QueryError(f"the store cannot take this ({error})") from error
+    except (sqlite3.OperationalError, sqlite3.InternalError) as error:
+        raise BusyError(f"the store cannot be used now ({error})") from error
+    except sqlite3.Error as error:
+        raise RefusedError(f"the store cannot be used now ({error})") from error
+    finally:
+        lock.release()
