@@ -157,7 +157,7 @@ def test_tables_of_another_version_are_refused(address: str) -> None:
         with sqlite3.connect(address) as file:
             file.execute("UPDATE abaca_store SET version = 99")
         file.close()
-    with pytest.raises(StoreError, match="version 99, this release reads version 1"):
+    with pytest.raises(StoreError, match="version 99, this release reads versions 1 to 2"):
         open_store(address)
 
 

@@ -14,7 +14,7 @@ from fastapi.security import HTTPBearer
 
 from abaca import __version__
 from abaca.errors import BusyError, QueryError
-from abaca.serve import requests, schemas
+from abaca.serve import audit, requests, schemas
 from abaca.serve.batching import Batcher
 from abaca.serve.events import Event, Past, Store
 from abaca.serve.feedback import Feedback, add_feedback
@@ -31,7 +31,7 @@ from abaca.serve.routes import add_routes
 from abaca.serve.service import Loaded, Service
 from abaca.serve.static import Pages
 from abaca.serve.times import stored_moments
-from abaca.serve.tokens import TokenAuth
+from abaca.serve.tokens import TOKEN, TokenAuth
 from abaca.serve.worker import Worker
 
 MOST_READ = 20_000
@@ -104,14 +104,15 @@ class Api:
         models = [{"name": model.name, "version": model.version, **model.facts} for model in self.service.models]
         return JSONResponse({"models": models, "store": self.store is not None})
 
-    async def reload(self) -> Response:
+    async def reload(self, request: Request) -> Response:
         """Read the models again; a broken one is refused and the old ones stay."""
-        await self.reload_models()
+        await self.reload_models(_who(request))
         self._tell("reload")
         return await self.models()
 
-    async def reload_models(self) -> None:
+    async def reload_models(self, who: str = "signal") -> None:
         """Read the models again, and count the result."""
+        audit.note(who, "reload")
         await asyncio.to_thread(self._reload)
 
     def _reload(self) -> None:
@@ -197,8 +198,10 @@ class Api:
         whose = {"model": model.name, "version": model.version, "user": user, "events": len(history)}
         return JSONResponse({**whose, **schemas.answer(found)})
 
-    async def user_history(self, user: UserInPath) -> Response:
+    async def user_history(self, request: Request, user: UserInPath) -> Response:
         """The stored history of a user, in the order of time; an unknown item keeps the text of its id."""
+        store, _ = self._storing()
+        audit.note(_who(request), "read history", store.subject(user))
         catalogue = self.service.model().search.catalogue
         history = ((id, known_item(catalogue, id), moment) for id, moment in await self._history(user))
         items = [
@@ -212,11 +215,12 @@ class Api:
         store, _ = self._storing()
         return await self.calls(store.history, user, requests.MOST_IDS)
 
-    async def forget_user(self, user: UserInPath) -> Response:
-        """Delete all stored events of a user."""
-        self._storing()
+    async def forget_user(self, request: Request, user: UserInPath) -> Response:
+        """Erase a user: all stored events and feedback; copies of them that arrive later are refused."""
+        store, _ = self._storing()
         assert self.kept is not None
-        deleted = await self.calls(self.kept.forget, user)
+        deleted = await self.calls(self.kept.forget, user, _who(request))
+        audit.note(_who(request), "erase", store.subject(user))
         self._tell("forgotten", user=user)
         return JSONResponse({"deleted": deleted})
 
@@ -298,3 +302,10 @@ def _event(event: requests.Event, now: float) -> Event:
 def _feedback(one: requests.Feedback, now: float, model: str) -> Feedback:
     moment = one.time if "time" in one.model_fields_set else now
     return Feedback(one.id or uuid.uuid4().hex, str(one.user), str(one.item), one.kind, model, moment)
+
+
+def _who(request: Request) -> str:
+    """Who sends a request: the name of the token, and the address."""
+    token = request.scope.get(TOKEN)
+    address = request.client.host if request.client else ""
+    return f"{getattr(token, 'name', 'anyone')} at {address}"

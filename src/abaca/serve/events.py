@@ -2,51 +2,27 @@
 
 An acknowledged event is on disk. Its id is unique, so sending it again changes nothing. A history is
 in the order of time, whenever its events arrived; events of the same time are in the order of arrival.
+What was erased stays away, whoever sends it again.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from abaca.errors import BusyError, QueryError, StoreError
-
-VERSION = 1
-"""Version of the tables; a store of another version is refused."""
+from abaca.errors import BusyError, QueryError
+from abaca.serve import erasure
+from abaca.serve.layout import Run
 
 PAGE = 50_000
 """Events that are read at once."""
 
-TABLES = f"""
-CREATE TABLE IF NOT EXISTS abaca_store (version INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS abaca_events (
-  place {{number}} PRIMARY KEY{{numbered}},
-  id TEXT NOT NULL UNIQUE,
-  "user" TEXT NOT NULL,
-  item TEXT NOT NULL,
-  time DOUBLE PRECISION NOT NULL
-);
-CREATE INDEX IF NOT EXISTS abaca_events_of_user ON abaca_events ("user", time, place);
-CREATE TABLE IF NOT EXISTS abaca_feedback (
-  place {{number}} PRIMARY KEY{{numbered}},
-  id TEXT NOT NULL UNIQUE,
-  "user" TEXT NOT NULL,
-  item TEXT NOT NULL,
-  kind TEXT NOT NULL,
-  model TEXT NOT NULL,
-  time DOUBLE PRECISION NOT NULL
-);
-CREATE INDEX IF NOT EXISTS abaca_feedback_of_user ON abaca_feedback ("user", item, kind, time);
-INSERT INTO abaca_store SELECT {VERSION} WHERE NOT EXISTS (SELECT version FROM abaca_store);
-"""
-FIND_VERSION = "SELECT max(version) FROM abaca_store"
 TOUCH = ("UPDATE abaca_store SET version = version + 1", "UPDATE abaca_store SET version = version - 1")
 """In one transaction they change nothing, but are written and synced: they fail where a write would fail."""
 ADD = 'INSERT INTO abaca_events (id, "user", item, time) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING'
 HISTORY = 'SELECT item, time FROM abaca_events WHERE "user" = ? ORDER BY time DESC, place DESC LIMIT ?'
 ALL = 'SELECT place, "user", item, time FROM abaca_events WHERE place > ? ORDER BY place LIMIT ?'
 OF_USER = 'SELECT item, time FROM abaca_events WHERE "user" = ? AND place <= ? ORDER BY time, place'
-FORGET = 'DELETE FROM abaca_events WHERE "user" = ?'
-FORGET_FEEDBACK = 'DELETE FROM abaca_feedback WHERE "user" = ?'
 USERS = """
 WITH RECURSIVE found (name) AS (
   SELECT min("user") FROM abaca_events WHERE "user" > ?
@@ -81,6 +57,8 @@ class RefusedError(BusyError):
 class Store(ABC):
     """A database of events; calls come from several threads. BusyError where it cannot be reached."""
 
+    salt: str
+    """The store's secret, by which tombstones are digested."""
     seconds: float | None = None
     """Longest time of a call, where it differs from the default: reports take longer than requests."""
 
@@ -97,8 +75,20 @@ class Store(ABC):
         """The rows of a query."""
 
     @abstractmethod
-    def _change(self, sql: str, *values: Any) -> int:
-        """The number of rows that a statement changed."""
+    def _transact(self, action: "Callable[[Run], int]") -> int:
+        """The result of statements that are run in one transaction, alone among writers."""
+
+    @abstractmethod
+    def snapshot(self) -> "AbstractContextManager[Callable[[str], Iterator[Sequence[Any]]]]":
+        """A function that reads queries, all as of one moment, while others write."""
+
+    @abstractmethod
+    def faults(self) -> list[str]:
+        """What is damaged in the files, in words."""
+
+    @abstractmethod
+    def scrub(self) -> None:
+        """Remove the bytes of deleted rows from the files, where the database can do that at once."""
 
     def add_each(self, batches: Sequence[Sequence[Event]]) -> list[int | Exception]:
         """Store batches in one transaction; where the database refuses one, each in its own, so the others succeed."""
@@ -132,17 +122,22 @@ class Store(ABC):
             yield from (row[1:] for row in rows)
             last = rows[-1][0]
 
-    def forget(self, user: str) -> int:
-        """Delete all events and all feedback of a user; the number of events."""
-        self._change(FORGET_FEEDBACK, user)
-        return self._change(FORGET, user)
+    def forget(self, user: str, who: str = "") -> int:
+        """Erase a user: events, feedback, and what the files still hold of them; the number of events."""
+        deleted = self._transact(lambda run: erasure.erase(run, self.salt, user, who))
+        self.scrub()
+        return deleted
+
+    def prune(self, before: float, who: str = "") -> int:
+        """Delete all events and feedback before a time; their number."""
+        deleted = self._transact(lambda run: erasure.prune(run, before, who))
+        self.scrub()
+        return deleted
+
+    def subject(self, user: str) -> str:
+        """The digest by which the audit names a user."""
+        return erasure.key_of(self.salt, "user", user)[:16]
 
     @abstractmethod
     def check(self) -> None:
         """Raise BusyError where events could not be stored now."""
-
-
-def check_version(found: int | None, where: str) -> None:
-    """Refuse tables of another version."""
-    if found is not None and found != VERSION:
-        raise StoreError(f"{where} has tables of version {found}, this release reads version {VERSION}; update abaca")

@@ -200,9 +200,9 @@ class Learner:
             found.describe(checked_items(found.saved, items))
         return self._notify()
 
-    def forget(self, user: str) -> int:
-        """Delete the events of a user and their counts; the number of events."""
-        deleted = self.store.forget(user)
+    def forget(self, user: str, who: str = "") -> int:
+        """Erase a user and the counts of the user's events; the number of events."""
+        deleted = self.store.forget(user, who)
         self.recount(user)
         return deleted
 

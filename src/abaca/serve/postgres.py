@@ -1,13 +1,16 @@
 """Events in a PostgreSQL database."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
 
 from abaca.errors import BusyError, QueryError, StoreError
-from abaca.serve.events import ADD, FIND_VERSION, TABLES, TOUCH, RefusedError, Store, check_version
+from abaca.serve.erasure import without_erased
+from abaca.serve.events import ADD, PAGE, TOUCH, RefusedError, Store
+from abaca.serve.layout import Run, make_layout
 from abaca.serve.pool import Connection, Pool
 
 SECONDS = 8.0
@@ -33,7 +36,7 @@ class PostgresStore(Store):
         try:
             with self._pool.connection(time.monotonic() + START_SECONDS) as connection:
                 _check_encoding(connection)
-                self._make_tables(connection)
+                self.salt = self._make_tables(connection)
         except psycopg.Error as error:
             self._pool.close()
             raise StoreError(f"the PostgreSQL store cannot be opened ({_said(error)}); check --store") from error
@@ -43,13 +46,38 @@ class PostgresStore(Store):
 
     def add(self, batches: Sequence[Sequence[Sequence[Any]]], sql: str = ADD) -> list[int]:
         """Store batches in one transaction."""
-        return self._try(lambda connection: _add(connection, batches, sql))
+        return self._try(lambda connection: _add(connection, self.salt, batches, sql))
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
         return self._try(lambda connection: connection.execute(_sql(sql), values).fetchall())
 
-    def _change(self, sql: str, *values: Any) -> int:
-        return self._try(lambda connection: connection.execute(_sql(sql), values).rowcount)
+    def _transact(self, action: Callable[[Run], int]) -> int:
+        return self._try(lambda connection: action(_alone(connection)))
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Callable[[str], Iterator[Sequence[Any]]]]:
+        """A function that reads queries as of one moment."""
+        with psycopg.connect(self._pool.address, client_encoding="utf8") as connection:
+            connection.isolation_level, connection.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
+
+            def rows(sql: str) -> Iterator[Sequence[Any]]:
+                with connection.cursor(name="abaca_snapshot") as cursor:
+                    cursor.itersize = PAGE
+                    yield from cursor.execute(_sql(sql))
+
+            yield rows
+
+    def scrub(self) -> None:
+        """Nothing: a server cannot wait for a vacuum. PostgreSQL makes one by itself, the command line at once."""
+
+    def faults(self) -> list[str]:
+        """Nothing: PostgreSQL reports damage when it reads it, which counting all rows does."""
+        return []
+
+    def vacuum(self) -> None:
+        """Take deleted rows out of the tables; what is left of their bytes is overwritten by later rows."""
+        with psycopg.connect(self._pool.address, autocommit=True) as connection:
+            connection.execute("VACUUM abaca_events, abaca_feedback")
 
     def check(self) -> None:
         """Raise BusyError where the database cannot be written, soon."""
@@ -78,11 +106,9 @@ class PostgresStore(Store):
                 raise RefusedError(f"the store's database refuses this now ({_said(error)})") from error
 
     @staticmethod
-    def _make_tables(connection: Connection) -> None:
+    def _make_tables(connection: Connection) -> str:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-        connection.execute(_sql(TABLES.format(number="BIGINT GENERATED ALWAYS AS IDENTITY", numbered="")))
-        row = connection.execute(FIND_VERSION).fetchone()
-        check_version(row[0] if row else None, "the PostgreSQL store")
+        return make_layout(_run(connection), "the PostgreSQL store", "BIGINT GENERATED ALWAYS AS IDENTITY")
 
 
 def _check_encoding(connection: Connection) -> None:
@@ -105,13 +131,23 @@ def _said(error: Exception) -> str:
     return str(error).strip().split("\n")[0]
 
 
-def _add(connection: Connection, batches: Sequence[Sequence[Sequence[Any]]], sql: str) -> list[int]:
-    counts = []
+def _run(connection: Connection) -> Run:
+    return lambda sql, *values: connection.execute(_sql(sql), values)
+
+
+def _alone(connection: Connection) -> Run:
+    """Statements of a transaction that no other writer runs beside."""
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_OF_WRITERS,))
+    return _run(connection)
+
+
+def _add(connection: Connection, salt: str, batches: Sequence[Sequence[Sequence[Any]]], sql: str) -> list[int]:
+    counts, run = [], _alone(connection)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_OF_WRITERS,))
-        for rows in batches:
-            cursor.executemany(_sql(sql), rows)
-            counts.append(cursor.rowcount)
+        for rows in without_erased(run, salt, batches):
+            if rows:
+                cursor.executemany(_sql(sql), rows)
+            counts.append(cursor.rowcount if rows else 0)
     return counts
 
 

@@ -1,30 +1,38 @@
 """Events in a SQLite file."""
 
+import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from abaca.errors import BusyError, QueryError, StoreError
-from abaca.serve.events import ADD, FIND_VERSION, TABLES, TOUCH, RefusedError, Store, check_version
+from abaca.serve.erasure import without_erased
+from abaca.serve.events import ADD, TOUCH, RefusedError, Store
+from abaca.serve.layout import Run, make_layout
 
 SECONDS = 5.0
 """Longest wait for another process that writes."""
 
+NUMBERED = "INTEGER", " AUTOINCREMENT"
+"""How SQLite numbers rows."""
 Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
 
 
 class SqliteStore(Store):
     """One connection writes and one reads, each behind a lock; write-ahead log, synced at every commit."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._write_lock, self._read_lock = threading.Lock(), threading.Lock()
         try:
             self._writer = self._connect(path)
-            self._make_tables(str(path))
+            self.salt = self._in_transaction(lambda run: make_layout(run, str(path), *NUMBERED))
             self._reader = self._connect(path)
             self._files = SameFiles(path, Path(f"{path}-wal"))
         except sqlite3.Error as error:
@@ -37,15 +45,48 @@ class SqliteStore(Store):
         return self._write(lambda: self._add(batches, sql))
 
     def _add(self, batches: Sequence[Sequence[Sequence[Any]]], sql: str) -> list[int]:
+        return self._in_transaction(
+            lambda run: [
+                self._writer.executemany(sql, rows).rowcount if rows else 0
+                for rows in without_erased(run, self.salt, batches)
+            ]
+        )
+
+    def _in_transaction(self, action: Callable[[Run], Result]) -> Result:
         with self._writer:  # commits, or rolls back
             self._writer.execute("BEGIN IMMEDIATE")
-            return [self._writer.executemany(sql, rows).rowcount for rows in batches]
+            return action(lambda sql, *values: self._writer.execute(sql, values))
+
+    def _transact(self, action: Callable[[Run], int]) -> int:
+        return self._write(lambda: self._in_transaction(action))
+
+    def scrub(self) -> None:
+        """Move the write-ahead log into the file, whose deleted rows are overwritten with zeros, and empty it."""
+        if self._write(self._checkpoint):
+            logger.warning("%s-wal may hold deleted rows until the other processes that read it end", self.path)
+
+    def _checkpoint(self) -> bool:
+        """Whether another process kept the write-ahead log from being emptied."""
+        with self._read_lock:
+            return bool(self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Callable[[str], Iterator[Sequence[Any]]]]:
+        """A function that reads queries as of one moment."""
+        with closing(self._connect(self.path)) as connection:
+            connection.execute("BEGIN")
+            yield connection.execute
+
+    def faults(self) -> list[str]:
+        """What SQLite finds wrong with the file."""
+        try:
+            found = [str(row[0]) for row in self._read("PRAGMA integrity_check(20)")]
+        except RefusedError as error:
+            return [str(error)]
+        return [] if found == ["ok"] else found
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
         return _try(self._read_lock, lambda: self._reader.execute(sql, values).fetchall())
-
-    def _change(self, sql: str, *values: Any) -> int:
-        return self._write(lambda: self._writer.execute(sql, values).rowcount)
 
     def _write(self, action: Callable[[], Result]) -> Result:
         """Write, and make sure that it went into the files that carry the store's name."""
@@ -78,13 +119,8 @@ class SqliteStore(Store):
         connection = sqlite3.connect(path, timeout=SECONDS, isolation_level=None, check_same_thread=False)
         use_write_ahead_log(connection)
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")
         return connection
-
-    def _make_tables(self, where: str) -> None:
-        script = TABLES.format(number="INTEGER", numbered=" AUTOINCREMENT")
-        with closing(self._writer.cursor()) as cursor:
-            cursor.executescript(f"BEGIN IMMEDIATE; {script} COMMIT;")
-            check_version(cursor.execute(FIND_VERSION).fetchone()[0], where)
 
 
 def use_write_ahead_log(connection: sqlite3.Connection) -> None:
