@@ -126,7 +126,7 @@ def run(size: Size) -> dict[str, Any]:
                 histories[some], policy=policy, times=times[some], now=[NOW] * size.batch
             )
 
-        with TestClient(make_app(Service([folder]), Metrics())) as client:
+        with TestClient(make_app(Service([folder]), Metrics()), "http://localhost") as client:
 
             def http(given: dict[str, Any]) -> Callable[[int], Any]:
                 return lambda at: client.post(

@@ -52,9 +52,9 @@ class Size:
     minutes: float = 0.0
 
 
-def write_model(folder: Path, size: Size) -> None:
+def write_model(folder: Path, size: Size, seed: int = 0) -> None:
     """SASRec with CPR:100+Mi and random weights: what it answers is of no use, what it costs is the same."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     output, sizes = "softmax+CPR:100+Mi", {"window": size.history}
     model = make_model("sasrec", output, size.items, **sizes).eval()
     catalogue = Catalogue(list(range(size.items)), None, {"title": [f"Item {item}" for item in range(size.items)]})

@@ -146,7 +146,8 @@ def test_files_and_http_answer_as_python_does(model: Recommender, folder: Path, 
         recommend_file(model, HistorySource(tmp_path / name), to, Policy(n=3))
         assert pyarrow.parquet.read_table(to)["ids"].to_pylist() == expected, name
     metrics = Metrics()
-    with TestClient(make_app(Service([folder], observe=metrics.batch), metrics, None, (), None)) as client:
+    app = make_app(Service([folder], observe=metrics.batch), metrics, None, (), None)
+    with TestClient(app, "http://localhost") as client:
         histories, types = zip(*queries, strict=True)
         several = client.post("/recommend", json={"histories": histories, "types": types, "n": 3}).json()
         assert [[item["id"] for item in answer["items"]] for answer in several["answers"]] == expected

@@ -12,7 +12,7 @@ SOURCE = Path(abaca.__file__).parent
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
 
 ROWS: list[set[str]] = [
-    {"errors", "types", "histories", "durable", "display", "extra", "memory"},
+    {"errors", "types", "histories", "durable", "display", "extra", "memory", "shapes"},
     {"data"},
     {"nn"},
     {"evidence"},

@@ -43,6 +43,7 @@ def whole_file(path: Path, error: type[UserError] = UserError) -> Iterator[Path]
     """
     part = path.with_name(path.name + ".part")
     try:
+        part.unlink(missing_ok=True)  # that of a process that was killed may have another mode
         part.touch()
         mode = part.stat().st_mode
         yield part
@@ -52,7 +53,43 @@ def whole_file(path: Path, error: type[UserError] = UserError) -> Iterator[Path]
         with contextlib.suppress(OSError):
             part.unlink()
         if isinstance(cause, OSError):
-            raise error(f"{path} cannot be written ({cause}); free disk space, or give another folder") from cause
+            raise error(f"{path} cannot be written ({cause}); {write_cure(cause)}") from cause
+        raise
+
+
+def write_cure(error: OSError) -> str:
+    """What to do about a file that cannot be written."""
+    if isinstance(error, PermissionError):
+        return "give this user the permission to write there, or give another folder"
+    return "free disk space, or give another folder"
+
+
+def append_line(path: Path, line: str, error: type[UserError] = UserError) -> None:
+    """Append a whole line or nothing, on disk when this returns; one writer at a time.
+
+    The unfinished line of a process that was killed is ended first.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            _append(handle, line.encode() + b"\n")
+        finally:
+            os.close(handle)
+    except OSError as cause:
+        raise error(f"{path}: a line could not be added ({cause}); {write_cure(cause)}") from cause
+
+
+def _append(handle: int, text: bytes) -> None:
+    """Write all bytes at the end, however often the system takes a part only; or leave the file as it was."""
+    size = os.fstat(handle).st_size
+    if size and os.pread(handle, 1, size - 1) != b"\n":
+        text = b"\n" + text
+    try:
+        while text:
+            text = text[os.write(handle, text) :]
+        os.fsync(handle)
+    except BaseException:
+        os.ftruncate(handle, size)
         raise
 
 

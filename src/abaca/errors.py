@@ -8,18 +8,40 @@ AbacaError                 every error the library raises on purpose
     ├── FetchError         a public data set that cannot be downloaded, verified or unpacked
     ├── SequencesError     a prepared folder that is missing, damaged or of another version
     ├── TrainingError      training that cannot go on as it was set up
+    │   └── DivergedError  its numbers are not finite any more
     ├── ModelError         a model directory that is missing, damaged or of another version
     ├── StoreError         a store of events that cannot be opened or is of another version
     └── QueryError         a question a model cannot answer
 """
 
+import re
+
+_PASSWORDS = (re.compile(r"(://[^\s/:@'\"]*:)\S*(?=@)"), re.compile(r"(\bpassword=)[^\s&'\"]+", re.IGNORECASE))
+
+
+def without_passwords(text: str) -> str:
+    """Text with stars in place of the passwords of addresses, such as postgresql://user:***@host/name."""
+    for pattern in _PASSWORDS:
+        text = pattern.sub(r"\1***", text)
+    return text
+
 
 class AbacaError(Exception):
-    """Every error the library raises on purpose."""
+    """Every error the library raises on purpose; no message holds the password of an address."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(without_passwords(message))
 
 
 class BusyError(AbacaError):
-    """The server cannot answer now: the queue is full, or its store cannot be reached."""
+    """The server cannot answer now: the queue is full, or its store cannot be reached.
+
+    `seconds` is how long the caller should wait before the next attempt.
+    """
+
+    def __init__(self, message: str, seconds: int = 1) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class UserError(AbacaError):
@@ -47,6 +69,10 @@ class SequencesError(UserError):
 
 class TrainingError(UserError):
     """Training that cannot continue with its options."""
+
+
+class DivergedError(TrainingError):
+    """Training whose loss, weights or scores are not finite any more."""
 
 
 class ModelError(UserError):

@@ -23,6 +23,7 @@ from abaca.nn.answers import Question, answer_tile
 from abaca.nn.logits import Logits
 from abaca.nn.outputs.encoded import EncodedOnce
 from abaca.nn.outputs.history import Slots
+from abaca.shapes import loads
 from abaca.training.checkpoint import Saved
 
 KIND, FORMAT = "abaca export", 1
@@ -174,7 +175,7 @@ def _check_place(ids: Path) -> None:
     if not ids.exists():
         return
     try:
-        kind = json.loads(ids.read_text(encoding="utf-8"))["kind"]
+        kind = loads(ids.read_text(encoding="utf-8"))["kind"]
     except (OSError, ValueError, KeyError, TypeError):
         kind = None
     if kind != KIND:

@@ -49,6 +49,7 @@ from abaca.training.budget import Clock, seconds_of
 from abaca.training.callbacks import Callback
 from abaca.training.candidates import candidates
 from abaca.training.checkpoint import RULE, Saved, load_model, locked_run, save_model
+from abaca.training.document import options_of
 from abaca.training.halving import LONGEST, Search, leave_search
 from abaca.training.newitems import checked_items, with_items
 from abaca.training.progress import ProgressBar, is_interactive
@@ -425,14 +426,14 @@ class Recommender:
         for kind in filter(None, (encoder, output)):
             register(kind)
         found = load_model(folder)
+        training, prepared = options_of(Path(folder), found.training)
         saved = replace(found, index=None) if exact else found
         layer = output_layer(saved.output, saved.output_options)
         rule = saved.encoder == RULE
         recommender = cls(baseline=saved.output, device=device) if rule else cls(saved.encoder, layer, device=device)
         recommender._auto = False  # a model that is fitted again keeps its options
-        recommender.training = TrainingOptions(**saved.training["options"])
+        recommender.training, recommender.prepare = training, prepared
         recommender.encoder_options = saved.encoder_options
-        recommender.prepare = PrepareOptions(**saved.training["prepared"])
         return recommender._adopt(saved)
 
     def with_model(self, saved: Saved) -> "Recommender":

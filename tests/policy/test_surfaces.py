@@ -85,7 +85,7 @@ def model(folder: Path) -> Recommender:
 
 @pytest.fixture(scope="module")
 def client(folder: Path, model: Recommender) -> Iterator[TestClient]:
-    with TestClient(make_app(Service([folder / "model"]), Metrics())) as made:
+    with TestClient(make_app(Service([folder / "model"]), Metrics()), "http://localhost") as made:
         yield made
 
 

@@ -236,11 +236,11 @@ def test_a_new_index_replaces_the_old_and_a_new_model_drops_it(indexed: Path) ->
 
 
 def test_a_damaged_index_or_one_of_other_weights_is_refused(indexed: Path, tmp_path: Path) -> None:
-    from abaca.training.checkpoint import _document_digest
+    from abaca.training.document import document_digest
 
     document = json.loads((indexed / "model.json").read_text())
     document["index"]["weights"] = "weights-000000000000.safetensors"
-    document["sha256"] = _document_digest(document)
+    document["sha256"] = document_digest(document)
     whole = (indexed / "model.json").read_text()
     (indexed / "model.json").write_text(json.dumps(document))
     with pytest.raises(ModelError, match="made for other weights; run `abaca index"):

@@ -13,6 +13,7 @@ from abaca.serve.events import Store
 from abaca.serve.metrics import Metrics
 from abaca.serve.service import Service
 from abaca.serve.store import open_store
+from abaca.serve.tokens import Token, Tokens, digest_of
 
 from .databases import KINDS, Cluster, pg_bin
 from .samples import Serve, Shop, make_shop
@@ -49,8 +50,12 @@ def make_client(
     models: list[Path], store: Store | None = None, examples: Sequence[dict[str, Any]] = (), **options: Any
 ) -> TestClient:
     metrics = Metrics()
+    names = {"token": ("read", "events", "erase"), "admin_token": ("admin",)}
+    given = {name: options.pop(name, None) for name in names}
+    tokens = [Token(name, digest_of(value), frozenset(names[name])) for name, value in given.items() if value]
+    options.setdefault("tokens", Tokens(tokens))
     app = make_app(Service(models, observe=metrics.batch), metrics, store, examples, ServerOptions(**options))
-    return TestClient(app, raise_server_exceptions=False)
+    return TestClient(app, "http://localhost", raise_server_exceptions=False)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import psutil
+
 KINDS = ("sqlite", "postgres")
 
 
@@ -37,11 +39,23 @@ class Cluster:
         """`immediate` is a crash: what was not on disk is lost."""
         self._run("pg_ctl", "-w", "-t", "120", "-m", how, "stop")
 
-    def database(self, name: str) -> str:
+    def freeze(self) -> None:
+        """Stop every process of it: connections stay open and nothing answers."""
+        for process in self._processes():
+            process.suspend()
+
+    def thaw(self) -> None:
+        for process in self._processes():
+            process.resume()
+
+    def _processes(self) -> list[psutil.Process]:
+        first = psutil.Process(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]))
+        return [first, *first.children(recursive=True)]
+
+    def database(self, name: str, *options: str) -> str:
         """The address of a new database."""
-        subprocess.run(
-            [self.programs / "createdb", "-h", self.folder, "-U", "abaca", name], check=True, capture_output=True
-        )
+        command = [self.programs / "createdb", "-h", self.folder, "-U", "abaca", *options, name]
+        subprocess.run(command, check=True, capture_output=True)
         return f"postgresql://abaca@/{name}?host={self.folder}"
 
     def remove(self) -> None:

@@ -53,13 +53,13 @@ def make_shop(folder: Path) -> Shop:
 class Live:
     """`abaca serve` as a process of its own."""
 
-    def __init__(self, *arguments: str | Path, **environment: str) -> None:
+    def __init__(self, *arguments: str | Path, log: int | None = None, **environment: str) -> None:
         command = [sys.executable, "-m", "abaca", "serve", "--port", "0", *map(str, arguments)]
         self.log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self.process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
-            stderr=self.log,
+            stderr=self.log if log is None else log,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         )

@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,8 @@ def test_a_body_that_does_not_fit_is_refused_with_a_hint(client: TestClient, bod
         (b"", 422),
         (b"{", 400),
         (b"\xff\xfe", 400),
-        (b"[" * 100_000, 400),
+        (b"[" * 40_000, 400),
+        (b"[" * 100_000, 422),
         (b'{"history": [1], "max_repeat_share": NaN}', 422),
         (b'{"history": [NaN]}', 422),
         (b'{"histories": [[1], [-Infinity]]}', 422),
@@ -161,7 +163,7 @@ def test_items_are_found(client: TestClient) -> None:
 def test_health_model_and_metrics(serve: Serve) -> None:
     client = serve()
     assert client.get("/health").json() == {"status": "ok"}
-    assert client.get("/ready").json() == {"status": "ready"}
+    assert client.get("/ready").json() == {"status": "ready", "models": ["cpr", "softmax"]}
     about = client.get("/model").json()
     assert [model["output"] for model in about["models"]] == ["softmax+CPR:5", "softmax"]
     assert about["store"] is False
@@ -212,7 +214,7 @@ def test_reloading_needs_the_admin_token(serve: Serve, shop: Shop, tmp_path: Pat
     folder = tmp_path / "model"
     shutil.copytree(shop.cpr, folder)
     client = serve([folder], token=TOKEN, admin_token="another-token-of-letters")
-    problem(client.post("/model/reload", headers={"authorization": f"Bearer {TOKEN}"}), 401, "admin token")
+    problem(client.post("/model/reload", headers={"authorization": f"Bearer {TOKEN}"}), 403, "admin token")
     admin = {"authorization": "Bearer another-token-of-letters"}
     abaca.load(shop.softmax).save(folder)
     assert client.post("/model/reload", headers=admin).json()["models"][0]["output"] == "softmax"
@@ -256,6 +258,24 @@ def test_an_answer_that_takes_too_long_is_given_up(serve: Serve, monkeypatch: py
     monkeypatch.setattr(service.batcher, "work", answer)
     time.sleep(0.5)
     assert client.post("/recommend", json={"history": [1]}).status_code == 200
+
+
+def test_a_client_may_name_its_deadline_and_nothing_is_done_after_it(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = serve()
+    batcher = client.app.state.api.service.batcher  # type: ignore[attr-defined]
+    answer, go, seen = batcher.work, threading.Event(), []
+    monkeypatch.setattr(batcher, "work", lambda asked: (seen.append(len(asked)), go.wait(60), answer(asked))[2])
+    hurry = {"x-deadline-ms": "100"}
+    for _ in range(3):  # the first is being worked on; the others leave the queue again
+        late = client.post("/recommend", json={"history": [1]}, headers=hurry)
+        problem(late, 503, "no answer within 0.1 s")
+    go.set()
+    assert client.post("/recommend", json={"history": [1]}, headers={"x-deadline-ms": "60000"}).status_code == 200
+    assert seen == [1, 1]
+    for wrong in ("0", "-1", "soon", "1.5", "9" * 30):
+        problem(client.get("/model", headers={"x-deadline-ms": wrong}), 400, "x-deadline-ms")
 
 
 def test_too_much_at_once_is_refused(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

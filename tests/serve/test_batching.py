@@ -2,11 +2,12 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
 from abaca.errors import BusyError
-from abaca.serve.batching import Batcher
+from abaca.serve.batching import DEADLINE, Batcher
 
 
 class Slow:
@@ -109,4 +110,46 @@ def test_a_request_larger_than_the_room_is_taken_when_nothing_waits() -> None:
     work.go.set()
     batcher = Batcher(work, most=2, room=1)
     assert asyncio.run(batcher.submit([1, 2, 3])) == [2, 4, 6]
+    batcher.close()
+
+
+def test_a_job_that_would_wait_too_long_is_refused_with_the_time_to_wait() -> None:
+    """The pace is that of earlier batches, here 3 seconds a job."""
+    work = Slow()
+    batcher = Batcher(work, most=1, room=100, patience=5.0)
+    batcher._pace = 3.0
+
+    async def ask() -> None:
+        running = [asyncio.create_task(batcher.submit([1]))]
+        await begun(work)
+        running.append(asyncio.create_task(batcher.submit([2])))  # nothing waits: it is taken
+        await asyncio.sleep(0)
+        assert not batcher.full
+        DEADLINE.set(time.monotonic() + 2)
+        with pytest.raises(BusyError, match=r"the queue takes 3\.0 s") as caught:
+            await batcher.submit([3])
+        assert caught.value.seconds == 3
+        DEADLINE.set(time.monotonic() + 60)
+        running.append(asyncio.create_task(batcher.submit([4])))
+        await asyncio.sleep(0)
+        assert batcher.full
+        with pytest.raises(BusyError, match=r"the queue takes 6\.0 s"):
+            await batcher.submit([5])
+        work.go.set()
+        assert await asyncio.gather(*running) == [[2], [4], [8]]
+
+    asyncio.run(ask())
+    batcher.close()
+    assert work.batches == [[1], [2], [4]]
+    assert batcher.queue_seconds == 0
+
+
+def test_the_pace_follows_the_batches() -> None:
+    work = Slow()
+    work.go.set()
+    batcher = Batcher(work, most=4, room=100)
+    batcher._pace = 100.0
+    for _ in range(200):
+        asyncio.run(batcher.submit([1, 2]))
+    assert batcher._pace < 1
     batcher.close()

@@ -40,6 +40,7 @@ OPERATIONS = [
     ("POST", "/model/reload"),
     ("GET", "/examples"),
     ("POST", "/events"),
+    ("POST", "/feedback"),
     ("GET", "/users"),
     ("GET", "/users/{user}/recommendations"),
     ("POST", "/users/{user}/recommendations"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from abaca.errors import ModelError
+from abaca.errors import BusyError, ModelError
 from abaca.recommender import Recommender
 from abaca.serve import learning
 from abaca.serve.events import Store
@@ -223,3 +223,38 @@ def check(server: Live, model: Path, address: str, recommender: Recommender) -> 
     assert learned in server.client.get("/metrics").text.replace("e+00", "")
     for part in (learner, service, opened):
         part.close()
+
+
+def test_servers_of_one_store_count_each_others_events(model: Path, address: str) -> None:
+    """Each has the counts of all, in the order of the store, also while both accept events of one user."""
+    with (
+        make_client([model], store=open_store(address), learn=True) as first,
+        make_client([model], store=open_store(address), learn=True) as second,
+    ):
+        plain = answers(first)
+        events = drawn(5)
+        for number, start in enumerate(range(0, len(events), 5)):
+            post((first, second)[number % 2], events[start : start + 5])
+            post((second, first)[number % 2], events[start : start + 2])  # sent again, to the other one
+        within_bound(lambda: answers(first) == answers(second) != plain)
+        live = answers(first)
+    with make_client([model], store=open_store(address), learn=True) as client:
+        assert answers(client) == live
+
+
+def test_a_reload_while_the_store_is_away_keeps_the_new_model_and_counts_later(
+    serve: Serve, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(str(tmp_path / "events.db"))
+    client = serve([model], store=store, learn=True, admin_token="a" * 16)
+    post(client, drawn(6))
+    before = answers(client)
+
+    def away(place: int) -> Any:
+        raise BusyError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "since", away)
+        assert client.post("/model/reload", headers={"authorization": f"Bearer {'a' * 16}"}).status_code == 200
+        assert client.app.state.api.learner.models == []  # type: ignore[attr-defined]
+    within_bound(lambda: answers(client) == before)

@@ -1,6 +1,7 @@
 """Models are asked in batches and replaced while they answer."""
 
 import asyncio
+import math
 import shutil
 import threading
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import abaca
 from abaca.errors import ModelError, QueryError
@@ -17,6 +19,8 @@ from abaca.recommendation import Recommendations
 from abaca.recommender import Recommender
 from abaca.serve import service as module
 from abaca.serve.service import Loaded, Service
+from forged import forge, forge_weights
+from models import untrained
 
 from .samples import Shop
 
@@ -122,15 +126,58 @@ def test_a_broken_version_is_refused_and_all_old_ones_stay(shop: Shop, tmp_path:
     service.close()
 
 
-def test_a_model_without_finite_numbers_is_refused(shop: Shop, tmp_path: Path) -> None:
-    broken = abaca.load(shop.softmax)
-    assert broken.saved is not None
-    with torch.no_grad():
-        for weight in broken.saved.model.parameters():
-            weight.fill_(torch.nan)
-    broken.save(tmp_path / "model")
-    with pytest.raises(ModelError, match="no numbers; train it again"):
-        Service([tmp_path / "model"])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda tensor: tensor.fill_(torch.nan), "holds numbers that are not finite"),
+        (lambda tensor: tensor.view(-1)[:1].fill_(torch.inf), "holds numbers that are not finite"),
+        (lambda tensor: tensor.mul_(1e38), r"cannot answer \(.*\); train it again|not finite"),
+    ],
+)
+def test_a_model_that_cannot_answer_is_refused_and_the_old_one_stays(
+    shop: Shop, tmp_path: Path, change: Callable[[Tensor], Any], said: str
+) -> None:
+    """The checksums are right: only the numbers are not."""
+    folder = tmp_path / "model"
+    shutil.copytree(shop.cpr, folder)
+    service = Service([folder])
+    before = service.models
+    forge_weights(folder, lambda tensors: change(tensors["items.weight"]))
+    with pytest.raises(ModelError, match=said):
+        service.reload()
+    assert service.models == before
+    service.close()
+    with pytest.raises(ModelError, match=said):
+        Service([folder])
+
+
+def test_the_trial_reads_evidence_with_times(tmp_path: Path) -> None:
+    """Numbers that only a full history with times reaches are tried too."""
+    untrained(tmp_path, "softmax+CP+habits+followers")
+
+    def spoil(document: dict[str, Any]) -> None:
+        for kind, found in document["evidence"]["weights"].items():
+            if kind != "order":
+                found["own"] = 1e300
+
+    forge(tmp_path, spoil)
+    with pytest.raises(ModelError, match="cannot answer"):
+        Service([tmp_path])
+
+
+def test_a_window_that_the_encoder_cannot_read_is_refused(tmp_path: Path) -> None:
+    """A history of one item would be answered."""
+    untrained(tmp_path, encoder="sasrec")
+    forge(tmp_path, lambda document: document["training"]["options"].update(window=50))
+    with pytest.raises(ModelError, match=r"cannot answer \(a window of 50 items is longer than the 8 positions"):
+        Service([tmp_path])
+
+
+def test_figures_that_json_cannot_hold_are_refused(tmp_path: Path) -> None:
+    untrained(tmp_path)
+    forge(tmp_path, lambda document: document["training"].update(best=math.nan))
+    with pytest.raises(ModelError, match=r"not JSON compliant|must be"):
+        Service([tmp_path])
 
 
 def test_a_model_replaced_while_it_is_read_is_read_again(

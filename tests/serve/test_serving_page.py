@@ -48,7 +48,7 @@ def test_every_command_of_the_page_is_answered(tmp_path: Path) -> None:
     stored = server.client.get("/users/c2/history").json()
     server.end()
     assert len(stored["items"]) == 600
-    assert len(lines) == 15
+    assert len(lines) == 17
     (first,) = json.loads(blocks("json")[0])["answers"]
     assert set(first) == set(schemas.Answer.model_fields)
     assert set(first["items"][0]) == set(schemas.Recommended.model_fields)

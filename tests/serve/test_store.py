@@ -108,16 +108,21 @@ INSERT INTO abaca_events (id, "user", item, time) VALUES ('x', 'u', 'tea', 7.5),
 """
 
 
-def test_a_store_of_the_last_release_opens_with_its_times(address: str) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("typed", [False, True])
+def test_an_earlier_store_opens_with_its_times(address: str, version: int, typed: bool) -> None:
+    """Whether its tables have the column of types already, or not."""
+    script = OF_THE_LAST_RELEASE.replace("SELECT 1;", f"SELECT {version};")
+    if typed:
+        script += "ALTER TABLE abaca_events ADD COLUMN type TEXT;"
     if address.startswith("postgresql"):
         import psycopg
 
-        script = OF_THE_LAST_RELEASE.format(number="BIGINT GENERATED ALWAYS AS IDENTITY", numbered="")
         with psycopg.connect(address) as connection:
-            connection.execute(script.encode())
+            connection.execute(script.format(number="BIGINT GENERATED ALWAYS AS IDENTITY", numbered="").encode())
     else:
         with sqlite3.connect(address) as file:
-            file.executescript(OF_THE_LAST_RELEASE.format(number="INTEGER", numbered=" AUTOINCREMENT"))
+            file.executescript(script.format(number="INTEGER", numbered=" AUTOINCREMENT"))
         file.close()
     store = open_store(address)
     assert store.add([[event("x", 9), event("z", 5)]]) == [1]
@@ -126,6 +131,7 @@ def test_a_store_of_the_last_release_opens_with_its_times(address: str) -> None:
     store.close()
     store = open_store(address)  # the column of types is there already
     assert store.history("u", 1) == [("jam", 8, "buy")]
+    assert [past.type for _, _, past in store.since(-1)] == [None, None, None, "buy"]
     store.close()
 
 
@@ -169,7 +175,7 @@ def test_tables_of_another_version_are_refused(address: str) -> None:
         with sqlite3.connect(address) as file:
             file.execute("UPDATE abaca_store SET version = 99")
         file.close()
-    with pytest.raises(StoreError, match="version 99, this release reads version 1"):
+    with pytest.raises(StoreError, match="version 99, this release reads versions 1 to 2"):
         open_store(address)
 
 
@@ -219,7 +225,8 @@ def test_a_database_that_comes_back_is_found_again(cluster: Cluster, monkeypatch
     store = open_store(cluster.database("restarted"))
     store.add([[event("a", 1)]])
     cluster.stop()
-    monkeypatch.setattr(postgres, "SECONDS", 0.2)
+    monkeypatch.setattr(postgres, "SECONDS", 3.0)
+    monkeypatch.setattr(postgres, "CHECK_SECONDS", 0.2)
     with pytest.raises(BusyError, match="cannot be reached"):
         store.check()
     cluster.start()

@@ -21,8 +21,6 @@ from abaca.nn.answers import Question
 from abaca.nn.build import make_model
 from abaca.training import checkpoint
 from abaca.training.checkpoint import (
-    FORMAT,
-    MODEL,
     Saved,
     append_record,
     load_model,
@@ -32,6 +30,8 @@ from abaca.training.checkpoint import (
     write_record,
     write_tensors,
 )
+from abaca.training.document import FORMAT, MODEL, document_digest
+from forged import forge_weights
 from models import untrained
 
 ITEMS = 12
@@ -132,7 +132,7 @@ def document(folder: Path, change: Callable[[dict[str, Any]], Any], signed: bool
     content = json.loads((folder / MODEL).read_text())
     change(content)
     if signed:
-        content["sha256"] = checkpoint._document_digest(content)
+        content["sha256"] = document_digest(content)
     (folder / MODEL).write_text(json.dumps(content))
 
 
@@ -175,12 +175,15 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"model.json is not what was saved \(its checksum differs\)",
     ),
     "no checksum": (lambda f: document(f, lambda d: d.pop("sha256"), signed=False), r"its checksum differs"),
-    "no files": (lambda f: document(f, lambda d: d.update(files={})), r"the files do not belong together"),
+    "no files": (lambda f: document(f, lambda d: d.update(files={})), r"model.json names no file of catalogue"),
     "another output": (lambda f: document(f, lambda d: d.update(output="softmax")), r"do not belong together"),
     "nonsense output": (lambda f: document(f, lambda d: d.update(output="sofmax")), r"do not belong together"),
     "another encoder": (lambda f: document(f, lambda d: d.update(encoder="sasrec")), r"do not belong together"),
     "another size": (lambda f: document(f, lambda d: d["encoder_options"].update(dim=5)), r"do not belong together"),
-    "wrong options": (lambda f: document(f, lambda d: d.update(encoder_options=3)), r"do not belong together"),
+    "wrong options": (
+        lambda f: document(f, lambda d: d.update(encoder_options=3)),
+        r"encoder_options must be an object, got 3",
+    ),
     "a path upwards": (lambda f: outside(f, "../elsewhere.safetensors"), r"names a file outside the model directory"),
     "an absolute path": (lambda f: outside(f, "/etc/hostname"), r"names a file outside the model directory"),
     "the parent": (lambda f: outside(f, ".."), r"\.\. is missing|names a file outside"),
@@ -259,6 +262,26 @@ def test_a_crash_never_leaves_half_a_text(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(Crash):
         write_text(path, "new")
     assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_numbers_that_are_not_finite_are_neither_saved_nor_loaded(tmp_path: Path, value: float) -> None:
+    saved = made()
+    save_model(tmp_path, saved)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with torch.no_grad():
+        saved.model.items.weight[3, 1] = value
+    with pytest.raises(ModelError, match=r"items\.weight holds numbers that are not finite, so it is not saved"):
+        save_model(tmp_path, saved)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    load_model(tmp_path)
+
+    def ruin(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["items.weight"][3, 1] = value
+
+    forge_weights(tmp_path, ruin)
+    with pytest.raises(ModelError, match=r"weights-.*: items\.weight holds numbers that are not finite; train again"):
+        load_model(tmp_path)
 
 
 def test_the_state_of_a_run_comes_back_to_the_bit(tmp_path: Path) -> None:

@@ -541,6 +541,68 @@ def test_training_that_diverges_stops_and_says_how_to_go_on(small: Sequences) ->
         trainer.run(Callback())
 
 
+class Spoil(Callback):
+    """Ruins the weights in an epoch, as a loss would that explodes."""
+
+    def __init__(self, trainer: Trainer, epoch: int, value: float) -> None:
+        self.trainer, self.epoch, self.value = trainer, epoch, value
+
+    def on_step(self, step: Step) -> None:
+        if (step.epoch, step.step) == (self.epoch, step.steps):
+            with torch.no_grad():
+                for weight in self.trainer.weights.values():
+                    weight.fill_(self.value)
+
+
+@pytest.mark.parametrize("average", [0.0, 0.9])
+@pytest.mark.parametrize("value", [torch.nan, 1e38])
+def test_training_that_diverges_after_good_epochs_keeps_the_best(
+    small: Sequences, value: float, average: float
+) -> None:
+    options = dataclasses.replace(QUICK, epochs=4, average=average)
+    good = train(small, dataclasses.replace(options, stop_after=2))
+    trainer = trainer_for(small, options)
+    ruined = finish(trainer, Spoil(trainer, 2, value))
+    assert same(ruined.weights, good.weights)
+    assert trainer.progress["best_epoch"] == good.trainer.progress["best_epoch"]
+    best = trainer.progress["best_epoch"] + 1
+    assert (
+        f"training diverged; lower lr (now 0.02) or set clip, such as 1. The model is that of epoch {best}"
+        in (trainer.progress["diverged"])
+    )
+
+
+@pytest.mark.parametrize("value", [torch.nan, 1e38])
+@pytest.mark.parametrize("everything", [False, True])
+def test_weights_that_cannot_answer_after_the_last_step_are_not_kept(
+    small: Sequences, value: float, everything: bool
+) -> None:
+    """The loss was finite in every step, so only the weights show it; they would validate as perfect."""
+    trainer = trainer_for(small, dataclasses.replace(QUICK, epochs=1), everything=everything)
+    with pytest.raises(TrainingError, match=r"not finite in epoch 1, .*training diverged; lower lr"):
+        trainer.run(Spoil(trainer, 0, value))
+
+
+def test_a_model_says_that_its_training_diverged(
+    small: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Trainer._step
+
+    def exploding(self: Trainer, batch: Any) -> tuple[float, int]:
+        if self.progress["epoch"] == 1:
+            with torch.no_grad():
+                self.weights["items.weight"].fill_(torch.nan)
+        return step(self, batch)
+
+    monkeypatch.setattr(Trainer, "_step", exploding)
+    recommender = Recommender("gru4rec", "softmax", epochs=3, dim=8, hidden=8, window=8, lr=0.02)
+    recommender.fit(small, folder=tmp_path)
+    loaded = Recommender.load(tmp_path)
+    assert loaded.saved is not None
+    assert "The model is that of epoch 1, the best before" in loaded.saved.training["diverged"]
+    assert len(loaded.recommend([loaded.saved.catalogue.ids[0]])) == 10
+
+
 def test_the_warm_up_of_a_short_run_is_short(small: Sequences) -> None:
     trainer = trainer_for(small, dataclasses.replace(QUICK, epochs=2, warmup=10_000, schedule="constant"))
     trainer.progress["taken"] = trainer.steps_per_epoch

@@ -16,6 +16,7 @@ import pyarrow.parquet
 from abaca.batch.answers import WRITERS
 from abaca.durable import locked, whole_file, write_text
 from abaca.errors import QueryError
+from abaca.shapes import loads
 
 RUN = "run.json"
 
@@ -104,7 +105,7 @@ class Parts:
 
     def _check_same(self) -> None:
         try:
-            before = json.loads((self.folder / RUN).read_text(encoding="utf-8"))
+            before = loads((self.folder / RUN).read_text(encoding="utf-8"))
         except ValueError:
             before = {}
         changed = [key for key in self.run if before.get(key) != self.run[key]]

@@ -34,6 +34,7 @@ COMMANDS = {
     "recommend": "Recommend the next items after a history of ids, or after each history of a file, with reasons.",
     "similar": "Show the items that are most similar to an item, by the cosine of their vectors.",
     "serve": "Serve a model over HTTP, with a page at / that shows what it recommends and why.",
+    "store": "Work with the store of a server: check, back up, restore, export or erase a user, prune, report.",
     "index": "Build a search index, so that a recommendation does not score every item of a large catalogue.",
     "export": "Write encoder, output layer, evidence and top-n as one ONNX file, and the ids beside it as JSON.",
     "tune": "Search learning rate, dropout, batch and size for the best validation NDCG@10, with Optuna.",
@@ -86,6 +87,7 @@ def abaca(
     [bold]abaca recommend[/] MODEL ID ID …  what comes next
     [bold]abaca similar[/] MODEL ID         items like this one
     [bold]abaca serve[/] MODEL              the same over HTTP, with a page
+    [bold]abaca store[/] backup STORE …     its store: copies, a user's data, reports
     [bold]abaca index[/] MODEL              search a large catalogue faster
     [bold]abaca export[/] MODEL             run it without torch
 

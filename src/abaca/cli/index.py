@@ -67,7 +67,7 @@ def command(
     if only_check:
         if saved.index is None:
             raise ModelError(f"{model} has no search index; make one with `abaca index {model}`")
-        index: Index | None = Index.read(saved.index)
+        index: Index | None = Index.read(saved.index, *saved.model.table.shape)
     else:
         with show.errors_to().status("") as status:
             index = make_index(saved, ranker, kind, recall, queries[0], lambda text: status.update(escape(text)))

@@ -1,5 +1,6 @@
 """`abaca train`: log → model directory."""
 
+import logging
 import shlex
 from dataclasses import fields
 from pathlib import Path
@@ -174,6 +175,7 @@ def command(
     from abaca.training.checkpoint import held
     from abaca.training.trackers import tracker
 
+    logging.getLogger("abaca.training").addHandler(logging.NullHandler())  # its warnings are part of the report
     trackers = [tracker(words) for words in track or ()]
     if threads:
         torch.set_num_threads(threads)
@@ -251,6 +253,8 @@ def _report(recommender: "Recommender", log: Path, model: Path) -> None:
         figure += f" ({network}after epoch {training['best_epoch'] + 1})"
     out = show.console()
     out.print(f"[bold]{escape(str(model))}[/] {recommender.encoder} {recommender.output}{figure}", soft_wrap=True)
+    if "diverged" in training:
+        show.warn(training["diverged"])
     if "budget" in training:
         spent, trials = training["budget"]["spent"], training["budget"]["trials"]
         count = "1 trial" if len(trials) == 1 else f"{len(trials)} trials"

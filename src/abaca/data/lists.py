@@ -15,6 +15,7 @@ from abaca.data.reading.columns import recognise
 from abaca.data.reading.formats import LogFile
 from abaca.data.reading.values import IdKind, id_kind, id_kind_of
 from abaca.errors import LogError, QueryError
+from abaca.shapes import loads
 from abaca.types import Id
 
 ROWS = 8192
@@ -62,7 +63,7 @@ class Place(NamedTuple):
 
     def cell(self, value: Any) -> Any:
         """A value as Python has it."""
-        return json.loads(value) if self.json and value is not None else value
+        return loads(value) if self.json and value is not None else value
 
     def ids(self, ids: Any) -> list[Id] | None:
         """A list of ids; None where there is none."""

@@ -1,6 +1,5 @@
 """Sequences: the flat memory-mapped arrays of a prepared folder, for training and evaluation."""
 
-import json
 import os
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +14,7 @@ from abaca.data.reading.values import unix_unit
 from abaca.durable import checksum
 from abaca.errors import SequencesError
 from abaca.histories import EventTypes, Flat, Histories, Ints, stretches
+from abaca.shapes import loads
 
 __all__ = ["Catalogue", "Sequences", "Targets"]
 
@@ -197,7 +197,7 @@ def is_prepared(data: Any) -> bool:
     if isinstance(data, Sequences) or not isinstance(data, str | os.PathLike):
         return isinstance(data, Sequences)
     try:
-        return bool(json.loads((Path(data) / MANIFEST).read_text(encoding="utf-8")).get("kind") == KIND)
+        return bool(loads((Path(data) / MANIFEST).read_text(encoding="utf-8")).get("kind") == KIND)
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -210,7 +210,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not file.is_file():
         raise SequencesError(f"{path} has no {MANIFEST}: it is not a prepared folder; `abaca prepare` makes one")
     try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
+        manifest = loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise SequencesError(f"{file} is not JSON ({error}); prepare the log again") from error
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:

@@ -150,6 +150,16 @@ class Evidence:
             found["followers"] = share * np.log1p(weights.sharpness * claims.strength)
         return found
 
+    def check(self, items: int) -> None:
+        """Refuse numbers that do not fit together, or not a catalogue of so many items."""
+        for kind, weights in self.weights.items():
+            buckets = sum(len(EDGES[name]) + 1 for name in self.habits(kind))
+            if "habits" in self.parts and len(weights.habits) != buckets:
+                raise ValueError(f"the evidence of {kind} has {len(weights.habits)} numbers for {buckets} buckets")
+            if not weights.scale:
+                raise ValueError(f"the evidence of {kind} has a scale of 0")
+        self.transitions.check(items)
+
     def to_json(self) -> dict[str, Any]:
         """The fitted numbers; the counts are tensors."""
         weights = {

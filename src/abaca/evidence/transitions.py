@@ -66,6 +66,18 @@ class Transitions:
         sources, followers, units = (np.concatenate(column) for column in zip(*blocks, strict=True))
         return cls(np.searchsorted(sources, np.arange(catalogue + 1)), followers.astype(np.int32), units, counts)
 
+    def check(self, items: int) -> None:
+        """Refuse arrays that do not fit together, or not a catalogue of so many items."""
+        starts, followers, units, counts = self.starts, self.followers, self.units, self.counts
+        if any(array.ndim != 1 or array.dtype.kind != "i" for array in (starts, followers, units, counts)):
+            raise ValueError("counted transitions are lists of whole numbers")
+        if (len(starts), len(counts), len(units)) != (items + 1, items, len(followers)):
+            raise ValueError(f"the transitions were not counted for {items} items")
+        if starts[0] != 0 or starts[-1] != len(followers) or bool((np.diff(starts) < 0).any()):
+            raise ValueError("the followers of an item begin after the end of the list")
+        if len(followers) and not (followers.min() >= 0 and followers.max() < items and units.min() >= 0):
+            raise ValueError(f"a follower is none of {items} items")
+
     def after(self, histories: Histories, most: int, fade: float = 1.0) -> Followers:
         """The `most` strongest followers of each history; equal strengths go by item."""
         catalogue, lengths = len(self.counts), histories.lengths

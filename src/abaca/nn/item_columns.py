@@ -69,6 +69,16 @@ class ItemColumn:
         keys = sorted({self._places[key] for key in _KEYS[self.kind](value) if key in self._places})
         return keys, [1 / math.sqrt(max(len(keys), 1))] * len(keys)
 
+    def check(self) -> None:
+        """Refuse a width that does not follow from what is known."""
+        numbers = all(_is_number(value) for value in self.known)
+        if self.kind == "vector":
+            sound = numbers and len(self.known) == 1 and self.known[0] != 0
+        else:
+            sound = self.width == len(self.known) + (self.kind == "number") and (numbers or self.kind != "number")
+        if not sound:
+            raise ValueError(f"column '{self.name}' has {self.width} features, which its values do not give")
+
     @cached_property
     def _places(self) -> dict[Any, int]:
         return {key: place for place, key in enumerate(self.known)}
@@ -129,7 +139,10 @@ class ItemFeatures:
     @classmethod
     def from_json(cls, document: Iterable[Mapping[str, Any]]) -> "ItemFeatures":
         """The features that `to_json` described."""
-        return cls(tuple(ItemColumn(**{**column, "known": tuple(column["known"])}) for column in document))
+        found = cls(tuple(ItemColumn(**{**column, "known": tuple(column["known"])}) for column in document))
+        for column in found.columns:
+            column.check()
+        return found
 
 
 def kind_of(values: Sequence[Any]) -> str:

@@ -44,7 +44,7 @@ class IndexSearch:
     @property
     def index(self) -> Index:
         if isinstance(self._index, IndexRecord):
-            self._index = Index.read(self._index)
+            self._index = Index.read(self._index, *self.table.shape)
         return self._index
 
     @torch.no_grad()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from abaca.durable import whole_file
 from abaca.errors import ModelError
 from abaca.training.checkpoint import IndexRecord
 
@@ -71,17 +72,80 @@ class Index:
         return found
 
     def write(self, path: Path) -> None:
-        """In faiss's own format: numbers, no code."""
-        load_faiss().write_index(self.native, str(path))
+        """In faiss's own format: numbers, no code. A whole file or nothing."""
+        faiss = load_faiss()
+        with whole_file(path, ModelError) as part, part.open("wb") as file:
+            faiss.write_index(self.native, faiss.PyCallbackIOWriter(file.write))  # its own writer may lose the end
 
     @classmethod
-    def read(cls, record: IndexRecord) -> "Index":
-        """The index of a model directory; its checksum was verified when the model was loaded."""
+    def read(cls, record: IndexRecord, items: int, dim: int) -> "Index":
+        """The index of a model directory, whose checksum was verified, if it is one of a table of this size."""
         try:
-            native = load_faiss().read_index(str(record.path))
-        except RuntimeError as error:
-            raise ModelError(f"{record.path} cannot be read ({error}); make it again with `abaca index`") from error
+            native = _read(record.path)
+            check_index(native, record.kind, items, dim)
+        except (RuntimeError, ValueError, MemoryError) as error:
+            raise ModelError(f"{record.path} cannot be used ({error}); make it again with `abaca index`") from error
         return cls(native, record.kind, record.effort)
+
+
+def _read(path: Path) -> Any:
+    """Read an index; no list in it may be larger than the file, whatever size it states."""
+    faiss = load_faiss()
+    limit = getattr(faiss, "set_deserialization_vector_byte_limit", None)  # faiss 1.14 and later
+    if limit is not None:
+        before = faiss.get_deserialization_vector_byte_limit()
+        limit(path.stat().st_size + (1 << 20))
+    try:
+        return faiss.read_index(str(path))
+    finally:
+        if limit is not None:
+            limit(before)
+
+
+def check_index(native: Any, kind: str, items: int, dim: int) -> None:
+    """Refuse an index of another kind, of another table, or one that could name what is no item."""
+    faiss = load_faiss()
+    types = {"flat": "IndexFlatIP", "ivf": "IndexIVFScalarQuantizer", "hnsw": "IndexHNSWFlat"}
+    named = type(native).__name__
+    if named not in (types[kind], "IndexFlat" if kind == "flat" else ""):
+        raise ValueError(f"it is {named} where {kind} is {types[kind]}")
+    wide = dim + (kind == "hnsw")
+    if (native.ntotal, native.d) != (items, wide):
+        raise ValueError(f"it has {native.ntotal} vectors of {native.d} numbers, the model {items} of {wide}")
+    metric = faiss.METRIC_L2 if kind == "hnsw" else faiss.METRIC_INNER_PRODUCT
+    if native.metric_type != metric:
+        raise ValueError("it compares vectors in another way")
+    if kind == "ivf":
+        _check_cells(faiss, native, items, dim)
+    if kind == "hnsw":
+        _check_links(faiss, native.hnsw, items)
+
+
+def _check_cells(faiss: Any, native: Any, items: int, dim: int) -> None:
+    """Every item must be in one cell, and every cell have a centre."""
+    lists, found = native.invlists, []
+    if native.quantizer.d != dim or native.quantizer.ntotal != native.nlist or lists.nlist != native.nlist:
+        raise ValueError("its cells do not fit together")
+    for cell in range(native.nlist):
+        if size := lists.list_size(cell):
+            found.append(faiss.rev_swig_ptr(lists.get_ids(cell), size).copy())
+    numbers = np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
+    if not np.array_equal(numbers, np.arange(items)):
+        raise ValueError("the items of its cells are not those of the catalogue")
+
+
+def _check_links(faiss: Any, graph: Any, items: int) -> None:
+    """Every link must lead to an item, and every item have its place among the links."""
+    links, offsets = faiss.vector_to_array(graph.neighbors), faiss.vector_to_array(graph.offsets).astype(np.int64)
+    levels, wide = faiss.vector_to_array(graph.levels), faiss.vector_to_array(graph.cum_nneighbor_per_level)
+    if len(levels) != items or len(offsets) != items + 1 or not -1 <= graph.entry_point < items:
+        raise ValueError("its graph is not one of the catalogue's items")
+    if items and not (levels.min() >= 1 and levels.max() < len(wide) and graph.max_level < levels.max()):
+        raise ValueError("its graph has other levels than its items")
+    if not np.array_equal(np.diff(offsets), wide[levels]) or offsets[0] != 0 or offsets[-1] != len(links):
+        raise ValueError("its links do not fit together")
+    if len(links) and not (links.min() >= -1 and links.max() < items):
+        raise ValueError("a link of its graph leads to no item")
 
 
 def build(table: Floats, kind: str, seed: int = 0) -> Index:

@@ -2,40 +2,27 @@
 
 An acknowledged event is on disk. Its id is unique, so sending it again changes nothing. A history is
 in the order of time, whenever its events arrived; events of the same time are in the order of arrival.
+What was erased stays away, whoever sends it again.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from abaca.errors import StoreError
-
-VERSION = 1
-"""Version of the tables; a store of another version is refused."""
+from abaca.errors import BusyError, QueryError
+from abaca.serve import erasure
+from abaca.serve.layout import Run
 
 PAGE = 50_000
 """Events that are read at once."""
 
-TABLES = f"""
-CREATE TABLE IF NOT EXISTS abaca_store (version INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS abaca_events (
-  place {{number}} PRIMARY KEY{{numbered}},
-  id TEXT NOT NULL UNIQUE,
-  "user" TEXT NOT NULL,
-  item TEXT NOT NULL,
-  time DOUBLE PRECISION NOT NULL,
-  type TEXT
-);
-CREATE INDEX IF NOT EXISTS abaca_events_of_user ON abaca_events ("user", time, place);
-INSERT INTO abaca_store SELECT {VERSION} WHERE NOT EXISTS (SELECT version FROM abaca_store);
-"""
-ADD_TYPE = "ALTER TABLE abaca_events ADD COLUMN type TEXT"
-"""For tables of a release that kept no types; such a release reads and writes the new tables too."""
-FIND_VERSION = "SELECT max(version) FROM abaca_store"
+TOUCH = ("UPDATE abaca_store SET version = version + 1", "UPDATE abaca_store SET version = version - 1")
+"""In one transaction they change nothing, but are written and synced: they fail where a write would fail."""
 ADD = 'INSERT INTO abaca_events (id, "user", item, time, type) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING'
 HISTORY = 'SELECT item, time, type FROM abaca_events WHERE "user" = ? ORDER BY time DESC, place DESC LIMIT ?'
 ALL = 'SELECT place, "user", item, time, type FROM abaca_events WHERE place > ? ORDER BY place LIMIT ?'
-FORGET = 'DELETE FROM abaca_events WHERE "user" = ?'
+OF_USER = 'SELECT item, time, type FROM abaca_events WHERE "user" = ? AND place <= ? ORDER BY time, place'
 USERS = """
 WITH RECURSIVE found (name) AS (
   SELECT min("user") FROM abaca_events WHERE "user" > ?
@@ -58,6 +45,10 @@ class Event(NamedTuple):
     """Such as view or buy; None where the sender gave none."""
 
 
+NOTHING = Event("", "", "", 0.0)
+"""What is stored and taken back, to see that events can be stored."""
+
+
 class Past(NamedTuple):
     """An item that a user chose, when, and how."""
 
@@ -66,12 +57,21 @@ class Past(NamedTuple):
     type: str | None = None
 
 
+class RefusedError(BusyError):
+    """The database refuses a statement for its content; other statements may succeed."""
+
+
 class Store(ABC):
     """A database of events; calls come from several threads. BusyError where it cannot be reached."""
 
+    salt: str
+    """The store's secret, by which tombstones are digested."""
+    seconds: float | None = None
+    """Longest time of a call, where it differs from the default: reports take longer than requests."""
+
     @abstractmethod
-    def add(self, batches: Sequence[Sequence[Event]]) -> list[int]:
-        """Store batches in one transaction, on disk when this returns. The number of new events of each batch."""
+    def add(self, batches: Sequence[Sequence[Sequence[Any]]], sql: str = ADD) -> list[int]:
+        """Store batches in one transaction, on disk when this returns. The number of new rows of each batch."""
 
     @abstractmethod
     def close(self) -> None:
@@ -82,8 +82,37 @@ class Store(ABC):
         """The rows of a query."""
 
     @abstractmethod
-    def _change(self, sql: str, *values: Any) -> int:
-        """The number of rows that a statement changed."""
+    def _transact(self, action: "Callable[[Run], int]") -> int:
+        """The result of statements that are run in one transaction, alone among writers."""
+
+    @abstractmethod
+    def snapshot(self) -> "AbstractContextManager[Callable[[str], Iterator[Sequence[Any]]]]":
+        """A function that reads queries, all as of one moment, while others write."""
+
+    @abstractmethod
+    def faults(self) -> list[str]:
+        """What is damaged in the files, in words."""
+
+    @abstractmethod
+    def scrub(self) -> None:
+        """Remove the bytes of deleted rows from the files, where the database can do that at once."""
+
+    def add_each(self, batches: Sequence[Sequence[Event]]) -> list[int | Exception]:
+        """Store batches in one transaction; where the database refuses one, each in its own, so the others succeed."""
+        try:
+            return list(self.add(batches))
+        except (RefusedError, QueryError) as error:
+            if len(batches) == 1:
+                return [error]
+            return [result for batch in batches for result in self.add_each([batch])]
+
+    def since(self, place: int) -> list[tuple[int, str, Past]]:
+        """Some events after a place in the order of arrival, with their places and users; none at the end."""
+        return [(at, user, Past(*past)) for at, user, *past in self._read(ALL, place, PAGE)]
+
+    def counted(self, user: str, place: int) -> list[Past]:
+        """The events of a user up to a place in the order of arrival, oldest first."""
+        return [Past(*row) for row in self._read(OF_USER, user, place)]
 
     def history(self, user: str, most: int) -> list[Past]:
         """The latest items of a user, oldest first."""
@@ -96,20 +125,26 @@ class Store(ABC):
     def all(self) -> Iterator[tuple[str, Past]]:
         """Every event, with its user, in the order of arrival; those that arrive meanwhile too."""
         last = -1
-        while rows := self._read(ALL, last, PAGE):
-            yield from ((row[1], Past(*row[2:])) for row in rows)
+        while rows := self.since(last):
+            yield from ((user, past) for _, user, past in rows)
             last = rows[-1][0]
 
-    def forget(self, user: str) -> int:
-        """Delete all events of a user; their number."""
-        return self._change(FORGET, user)
+    def forget(self, user: str, who: str = "") -> int:
+        """Erase a user: events, feedback, and what the files still hold of them; the number of events."""
+        deleted = self._transact(lambda run: erasure.erase(run, self.salt, user, who))
+        self.scrub()
+        return deleted
 
+    def prune(self, before: float, who: str = "") -> int:
+        """Delete all events and feedback before a time; their number."""
+        deleted = self._transact(lambda run: erasure.prune(run, before, who))
+        self.scrub()
+        return deleted
+
+    def subject(self, user: str) -> str:
+        """The digest by which the audit names a user."""
+        return erasure.key_of(self.salt, "user", user)[:16]
+
+    @abstractmethod
     def check(self) -> None:
-        """Raise BusyError where the database cannot be reached."""
-        self._read(FIND_VERSION)
-
-
-def check_version(found: int | None, where: str) -> None:
-    """Refuse tables of another version."""
-    if found is not None and found != VERSION:
-        raise StoreError(f"{where} has tables of version {found}, this release reads version {VERSION}; update abaca")
+        """Raise BusyError where events could not be stored now."""

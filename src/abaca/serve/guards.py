@@ -1,27 +1,31 @@
-"""Middleware of every endpoint: the log of requests, a deadline, the token, a limit of the body."""
+"""Middleware of every endpoint: the log of requests, a deadline, limits of size."""
 
 import asyncio
-import hmac
-import json
 import logging
 import time
 import uuid
 
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from abaca.serve.batching import DEADLINE
+from abaca.serve.bodies import MOST_PARAMETERS
+from abaca.serve.logs import JsonLines as JsonLines
 from abaca.serve.metrics import Metrics
 from abaca.serve.problems import HINTS, problem
+from abaca.serve.tokens import RELOAD, TOKEN
 
 access = logging.getLogger("abaca.serve.access")
 
-RELOAD = "/model/reload"
-ITEMS = "/items"
-OPEN = ("/", "/health", "/ready", "/docs", "/openapi.json")
-"""Addresses that need no token: they show nothing of the data."""
+MODEL_NAME = "abaca.model"
+"""Where a request's scope holds the name of the model that answered."""
+BODIES = 32
+"""The largest bodies that are held at once, or smaller ones of the same size together."""
 
-POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+POLICY = (
+    "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'none'"
+)
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -69,11 +73,15 @@ class RequestLog:
         where = {"route": route} if route else {"path": path}
         client = (scope.get("client") or ("",))[0]
         entry = {"method": scope["method"], **where, **facts, "ms": round(seconds * 1000, 2), "client": client}
+        if scope.get(TOKEN) is not None:
+            entry["token"] = scope[TOKEN].name
+        if scope.get(MODEL_NAME) is not None:
+            entry["model"] = scope[MODEL_NAME]
         access.info("request", extra={"entry": entry})
 
 
 class Deadline:
-    """Answers 503 where an answer takes too long; reloading has no deadline."""
+    """Answers 503 where an answer takes too long, or longer than the client waits; reloading has no deadline."""
 
     def __init__(self, app: ASGIApp, seconds: float) -> None:
         self.app, self.seconds = app, seconds
@@ -81,6 +89,16 @@ class Deadline:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] == RELOAD:
             return await self.app(scope, receive, send)
+        named = dict(scope["headers"]).get(b"x-deadline-ms", b"")
+        if named and not (named.isdigit() and int(named[:9]) > 0 and len(named) < 10):
+            hint = "send the milliseconds that you wait, such as x-deadline-ms: 200"
+            return await problem(400, "x-deadline-ms is not a whole number above 0", hint)(scope, receive, send)
+        seconds = min(self.seconds, int(named) / 1000) if named else self.seconds
+        DEADLINE.set(time.monotonic() + seconds)
+        return await self._within(seconds, scope, receive, send)
+
+    async def _within(self, seconds: float, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer in time, or 503; what nobody waits for any more is taken from the queue."""
         started = False
 
         async def watch(message: Message) -> None:
@@ -89,94 +107,48 @@ class Deadline:
             await send(message)
 
         try:
-            async with asyncio.timeout(self.seconds):
+            async with asyncio.timeout(seconds):
                 await self.app(scope, receive, watch)
         except TimeoutError:
             if started:
                 raise
-            late = f"no answer within {self.seconds:g} s"
+            late = f"no answer within {seconds:g} s"
             hint = "try again; send fewer histories at once or send the body faster"
             await problem(503, late, hint, {"retry-after": "1"})(scope, receive, send)
-        return None
 
 
-class TokenAuth:
-    """Refuses requests without the token; reloading and adding items have a token or a port of their own."""
-
-    def __init__(self, app: ASGIApp, token: str | None, admin_token: str | None, admin_port: int | None) -> None:
-        self.app, self.token = app, token
-        self.admin_token, self.admin_port = admin_token, admin_port
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refusal(scope) if scope["type"] == "http" else None
-        await (refusal or self.app)(scope, receive, send)
-
-    def _refusal(self, scope: Scope) -> JSONResponse | None:
-        path = scope["path"]
-        if path == RELOAD or (path == ITEMS and scope["method"] == "POST"):
-            return self._admin_refusal(scope, "reloading" if path == RELOAD else "adding items")
-        if self.token is None or path in OPEN or path.startswith("/static/") or _has_token(scope, self.token):
-            return None
-        hint = "send the header Authorization: Bearer TOKEN"
-        return problem(401, "this server needs a token", hint, {"www-authenticate": "Bearer"})
-
-    def _admin_refusal(self, scope: Scope, what: str) -> JSONResponse | None:
-        if self.admin_token is not None:
-            if _has_token(scope, self.admin_token):
-                return None
-            hint = "send the header Authorization: Bearer ADMIN-TOKEN"
-            return problem(401, f"{what} needs the admin token", hint, {"www-authenticate": "Bearer"})
-        if self.admin_port is not None and scope["server"] and scope["server"][1] == self.admin_port:
-            return None
-        port = f"post to 127.0.0.1:{self.admin_port}" if self.admin_port else "start it with --admin-port"
-        signal = "send SIGHUP to the server, " if what == "reloading" else ""
-        return problem(403, f"{what} is not allowed from here", f"{signal}{port}, or give it an admin token")
-
-
-class BodyLimit:
-    """Refuses a body that is too large, whatever its header says."""
+class SizeLimit:
+    """Refuses a body that is too large, whatever its header says, and an address with too many parameters."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         self.app, self.most = app, most
         self.refusal = f"the body has more than {most:,} bytes"
+        self.held = 0
+        """Bytes of all bodies that are being received or answered."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
+        if scope["query_string"].count(b"&") >= MOST_PARAMETERS:
+            said = f"the address has more than {MOST_PARAMETERS} parameters"
+            return await problem(422, said, HINTS[400])(scope, receive, send)
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if declared.isdigit() and int(declared) > self.most:
+        if declared.isdigit() and int(declared[:20]) > self.most:
             return await problem(413, self.refusal, HINTS[413])(scope, receive, send)
         taken = 0
 
         async def take() -> Message:
             nonlocal taken
             message = await receive()
-            taken += len(message.get("body", b""))
+            size = len(message.get("body", b""))
+            taken, self.held = taken + size, self.held + size
             if taken > self.most:
                 raise HTTPException(413, self.refusal)
+            if self.held > BODIES * self.most:
+                raise HTTPException(503, "too many large bodies at once", {"retry-after": "1"})
             return message
 
-        return await self.app(scope, take, send)
-
-
-def _has_token(scope: Scope, token: str) -> bool:
-    """Whether a request has the token, compared in constant time."""
-    given = dict(scope["headers"]).get(b"authorization", b"")
-    kind, _, value = given.partition(b" ")
-    return kind.lower() == b"bearer" and hmac.compare_digest(value.strip(), token.encode())
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object per line, with the fields of a request where it is one."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        entry = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **getattr(record, "entry", {}),
-        }
-        if record.exc_info:
-            entry["error"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False, default=str)
+        try:
+            return await self.app(scope, take, send)
+        finally:
+            self.held -= taken

@@ -1,14 +1,14 @@
 """Learning while serving: accepted events are counted at once, so that followers, and new items, are recommended.
 
-An event is stored first and counted then, in one step, and erasing a user takes his counts out in one step: whatever
-the order of requests, the counts are those of the store. The start counts the events that the store holds.
+An event is stored first. Then all events that the store numbered since the last look are counted, so the counts are
+those of the store, whichever server accepted an event. Erasing a user takes the user's counts out in one step.
 """
 
 import logging
 import math
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +16,12 @@ import numpy as np
 
 from abaca.data.catalogue import INTEGER, Catalogue
 from abaca.data.reading.values import UNITS
-from abaca.errors import ModelError
+from abaca.errors import BusyError, ModelError
 from abaca.evidence.live import LiveCounts, LiveTransitions
 from abaca.evidence.transitions import UNIT
 from abaca.histories import Ints
 from abaca.nn.model import Model
-from abaca.serve.events import Event, Past, Store
+from abaca.serve.events import PAGE, Event, Past, Store
 from abaca.serve.item_search import ItemSearch
 from abaca.serve.service import Loaded, Service
 from abaca.serve.stored import reads
@@ -37,7 +37,9 @@ PAUSE, SHARE = 0.2, 4.0
 """Seconds between two growths of a model, at least; and at least this multiple of what the last one took."""
 REFRESH = 10.0
 """Seconds after which the order of items by popularity counts new events; users without a history get it."""
-MOST_STORED = 1 << 62
+POLL = 0.5
+"""Seconds between two looks for events of other servers."""
+JOIN_SECONDS = 5.0
 
 
 class LiveModel:
@@ -145,44 +147,71 @@ class LiveModel:
 
 
 class Learner:
-    """Stores events and counts them for every model that reads followers."""
+    """Stores events, and counts all events of the store for every model that reads followers.
+
+    Events are counted in the order in which the store numbers them, whichever server accepted them. So all servers
+    of a store have the same counts, a moment apart.
+    """
 
     def __init__(self, store: Store, service: Service) -> None:
         self.store, self.service = store, service
         self.models: list[LiveModel] = []
         self._lock, self._wake = threading.Lock(), threading.Condition()
-        self._closed = False
-        self.restart()
-        self._thread = threading.Thread(target=self._grow, name="abaca-learning", daemon=True)
-        self._thread.start()
+        self._closed, self._behind = False, False
+        self._last = -1
+        """The place of the last event that is counted."""
+        self._read()
+        self.threads = [
+            threading.Thread(target=work, name=f"abaca-{name}", daemon=True)
+            for name, work in (("learning", self._grow), ("following", self._follow))
+        ]
+        for thread in self.threads:
+            thread.start()
 
     def restart(self) -> None:
-        """Begin with the models that are served now and the events of the store."""
+        """Begin with the models that are served now and the events of the store; later, where it is away."""
+        try:
+            self._read()
+        except BusyError as error:
+            logger.warning("the counts of followers are read when the store is back: %s", error)
+
+    def _read(self) -> None:
         with self._lock:
+            self._behind, self.models, self._last = True, [], -1
             models = [LiveModel(loaded) for loaded in self.service.models if _reads_followers(loaded)]
             if not models:
                 raise ModelError("no model reads followers, so --learn has nothing to count; train with +followers")
-            for user, past in self.store.all():
-                for model in models:
-                    model.add(user, past)
-            self.models = models
+            self._count(models)
+            self.models, self._behind = models, False
             for model in models:
                 self.service.replace(model.grown())
 
-    def add(self, batches: Sequence[Sequence[Event]]) -> list[int]:
+    def add(self, batches: Sequence[Sequence[Event]]) -> list[int | Exception]:
         """Store batches of events and count them; the number of new events of each batch."""
-        with self._lock:
-            stored = self.store.add(batches)
-            for events, new in zip(batches, stored, strict=True):
-                if new == len(events):
-                    for event in events:
-                        self._add(event.user, [Past(event.item, event.time, event.type)])
-                else:  # some were sent before, or by a call that had to be repeated: the store knows which
-                    for user in {event.user for event in events}:
-                        self._forget(user)
-                        self._add(user, self.store.history(user, MOST_STORED))
-        self._notify()
+        stored = self.store.add_each(batches)
+        try:
+            self.follow()
+        except BusyError as error:  # they are stored, and counted a moment later
+            logger.warning("events are not counted yet: %s", error)
         return stored
+
+    def follow(self) -> None:
+        """Count the events that were stored since the last call, here or by another server."""
+        with self._lock:
+            if not self._behind:
+                self._count(self.models)
+        if self._behind:
+            self.restart()
+        self._notify()
+
+    def _count(self, models: Sequence[LiveModel]) -> None:
+        while rows := self.store.since(self._last):
+            for place, user, past in rows:
+                for model in models:
+                    model.add(user, past)
+                self._last = place
+            if len(rows) < PAGE:
+                return
 
     def add_items(self, name: str, items: Sequence[Mapping[str, Any]]) -> None:
         """Know further items of a model by their features, soon; at once where the model reads no followers."""
@@ -193,40 +222,59 @@ class Learner:
             found.describe(checked_items(found.saved, items))
         return self._notify()
 
-    def forget(self, user: str) -> int:
-        """Delete the events of a user and their counts; the number of events."""
-        with self._lock:
-            deleted = self.store.forget(user)
-            self._forget(user)
-        self._notify()
+    def forget(self, user: str, who: str = "") -> int:
+        """Erase a user and the counts of the user's events; the number of events."""
+        deleted = self.store.forget(user, who)
+        self.recount(user)
         return deleted
+
+    def recount(self, user: str) -> None:
+        """Count the events of a user again, after some were deleted."""
+        with self._lock:
+            left = self.store.counted(user, self._last)
+            for model in self.models:
+                model.forget(user)
+                for past in left:
+                    model.add(user, past)
+        self._notify()
 
     def figures(self) -> dict[str, int]:
         """What the first model has counted: events, pairs and new items; and whether there is no more room."""
+        if not self.models:
+            return {"events": 0, "pairs": 0, "items": 0, "full": 0}
         counts = self.models[0].counts
         items = len(self.models[0].ids)
         return {"events": counts.events, "pairs": counts.size, "items": items, "full": int(counts.full)}
 
+    @property
+    def alive(self) -> bool:
+        """Whether its threads run."""
+        return all(thread.is_alive() for thread in self.threads)
+
     def close(self) -> None:
-        """End the thread."""
+        """End the threads."""
         with self._wake:
             self._closed = True
-            self._wake.notify()
-        self._thread.join()
+            self._wake.notify_all()
+        for thread in self.threads:
+            thread.join(JOIN_SECONDS)
 
-    def _add(self, user: str, events: Iterable[Past]) -> None:
-        for past in events:
-            for model in self.models:
-                model.add(user, past)
-
-    def _forget(self, user: str) -> None:
-        for model in self.models:
-            model.forget(user)
+    def _follow(self) -> None:
+        """Count what other servers of the store accepted, soon after they did."""
+        while not self._closed:
+            try:
+                self.follow()
+            except BusyError:
+                pass  # /ready reports it
+            except Exception:
+                logger.exception("events of other servers cannot be counted")
+            with self._wake:
+                self._wake.wait_for(lambda: self._closed, POLL)
 
     def _notify(self) -> None:
         if self._stale():
             with self._wake:
-                self._wake.notify()
+                self._wake.notify_all()
 
     def _grow(self) -> None:
         """Serve models with their new items, soon after these were seen."""

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from abaca.errors import BusyError, QueryError, UserError
 from abaca.serve import requests
+from abaca.serve.bodies import InvalidBody
 
 NO_STORE = "this server stores no events"
 HINTS = {
@@ -18,6 +19,7 @@ HINTS = {
     404: "/docs lists every address",
     405: "/docs lists the methods of each address",
     413: "send fewer histories or events at once",
+    503: "try again in a moment",
 }
 FIELDS = sorted({*requests.Ask.model_fields, *requests.Events.model_fields, *requests.Event.model_fields})
 AN_ID = f"an id is a whole number, or text of at most {requests.LONGEST_ID} characters without a null character"
@@ -51,6 +53,10 @@ def add_errors(app: FastAPI) -> None:
             return problem(415, f"the body's type is '{kind[:80]}'", "send the header Content-Type: application/json")
         return _refused_value(error.errors()[0])
 
+    @app.exception_handler(InvalidBody)
+    async def unfit(request: Request, error: InvalidBody) -> Response:
+        return _refused_value(error.error)
+
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         hint = HINTS.get(error.status_code, HINTS[400])
@@ -60,7 +66,7 @@ def add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(BusyError)
     async def busy(request: Request, error: BusyError) -> Response:
-        return problem(503, str(error), "try again in a moment", {"retry-after": "1"})
+        return problem(503, str(error), "try again in a moment", {"retry-after": str(error.seconds)})
 
     @app.exception_handler(UserError)
     async def mistaken(request: Request, error: UserError) -> Response:

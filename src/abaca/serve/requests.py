@@ -6,6 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from abaca.data.moments import Moment
 from abaca.serve import rules
+from abaca.serve.feedback import Kind
 from abaca.serve.rules import LONGEST_ID as LONGEST_ID
 from abaca.serve.rules import MOST_IDS as MOST_IDS
 from abaca.serve.rules import MOST_N as MOST_N
@@ -35,7 +36,10 @@ UserId = Annotated[Annotated[int, Field(strict=True)] | _InAddress, BeforeValida
 Found = Annotated[int, Field(ge=1, le=MOST_FOUND, description="Number of results.")]
 Words = Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]
 TypeName = Annotated[str, Field(max_length=LONGEST_ID)]
-ModelName = Annotated[str, Field(max_length=LONGEST_ID, description="Name of the model; the first by default.")]
+ModelName = Annotated[
+    str,
+    Field(max_length=LONGEST_ID, description="Name of the model; by default the user's with --split, else the first."),
+]
 
 
 class UserAsk(rules.RuleFields):
@@ -69,6 +73,10 @@ class Ask(rules.ListedRules, BaseModel):
     )
 
     model: ModelName = ""
+    user: Annotated[
+        UserId,
+        Field(description="Whose history it is: with --split it chooses the model.", json_schema_extra=without_default),
+    ] = ""
     history: Annotated[Ids, Field(description="Ids of the log, oldest first.")] = []
     histories: Annotated[
         list[Ids], Field(max_length=MOST_HISTORIES, fail_fast=True, description="Several histories instead.")
@@ -76,7 +84,11 @@ class Ask(rules.ListedRules, BaseModel):
     times: TimesField = []
     now: NowField = 0.0
     types: Annotated[
-        list[TypeName] | list[list[TypeName] | None],
+        Annotated[list[TypeName], Field(max_length=MOST_IDS, fail_fast=True)]
+        | Annotated[
+            list[Annotated[list[TypeName], Field(max_length=MOST_IDS, fail_fast=True)] | None],
+            Field(max_length=MOST_HISTORIES, fail_fast=True),
+        ],
         Field(
             description="The type of each event of the history, as in the training log. One for each item; with "
             "`histories` a list for each of them, or null. Only for models that were trained with types.",
@@ -120,6 +132,12 @@ class Ask(rules.ListedRules, BaseModel):
         return self.now if "now" in self.model_fields_set else None
 
 
+class FindModel(BaseModel, extra="forbid"):
+    """A model by its name."""
+
+    model: Annotated[str, Field(max_length=LONGEST_ID, description="Name of the model; all by default.")] = ""
+
+
 class FindItems(BaseModel, extra="forbid"):
     """Search for items by id or title."""
 
@@ -139,30 +157,34 @@ class FindUsers(BaseModel, extra="forbid"):
     n: Found = 20
 
 
+ArrivalField = Annotated[
+    float,
+    Field(
+        ge=-LARGEST_SECONDS,
+        le=LARGEST_SECONDS,
+        allow_inf_nan=False,
+        description="Seconds since 1970; the arrival by default.",
+        json_schema_extra=without_default,
+    ),
+]
+OnceField = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=LONGEST_ID,
+        pattern=r"^[^\x00]*$",
+        description="A second one with the same id is ignored, so sending again is safe.",
+    ),
+]
+
+
 class Event(BaseModel, extra="forbid", strict=True):
     """A user chose an item."""
 
     user: UserId
     item: ItemId
-    time: Annotated[
-        float,
-        Field(
-            ge=-LARGEST_SECONDS,
-            le=LARGEST_SECONDS,
-            allow_inf_nan=False,
-            description="Seconds since 1970; the arrival by default.",
-            json_schema_extra=without_default,
-        ),
-    ] = 0.0
-    id: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=LONGEST_ID,
-            pattern=r"^[^\x00]*$",
-            description="A second event with the same id is ignored, so sending again is safe.",
-        ),
-    ] = ""
+    time: ArrivalField = 0.0
+    id: OnceField = ""
     type: Annotated[
         str | None,
         Field(
@@ -182,6 +204,29 @@ class Events(BaseModel, extra="forbid", strict=True):
     )
 
     events: Annotated[list[Event], Field(min_length=1, max_length=MOST_EVENTS, fail_fast=True)]
+
+
+class Feedback(BaseModel, extra="forbid", strict=True):
+    """What a user did with an item that was recommended."""
+
+    user: UserId
+    item: ItemId
+    kind: Annotated[Kind, Field(description="shown, clicked or bought.")]
+    model: Annotated[
+        str, Field(max_length=LONGEST_ID, description="The `model` of the answer; by default the user's model.")
+    ] = ""
+    time: ArrivalField = 0.0
+    id: OnceField = ""
+
+
+class FeedbackList(BaseModel, extra="forbid", strict=True):
+    """Feedback that is stored together or not at all."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"feedback": [{"user": "c7", "item": "milk", "kind": "clicked"}]}]}
+    )
+
+    feedback: Annotated[list[Feedback], Field(min_length=1, max_length=MOST_EVENTS, fail_fast=True)]
 
 
 class NewItem(BaseModel, extra="forbid", strict=True):

@@ -177,6 +177,12 @@ class Status(BaseModel):
     status: str
 
 
+class Ready(Status):
+    """State of the server and the models that can answer."""
+
+    models: list[str]
+
+
 class Problem(BaseModel):
     """What went wrong and what to do, after RFC 9457."""
 

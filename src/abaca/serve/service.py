@@ -1,9 +1,7 @@
 """The models that are served: loaded, called in batches, and replaced while they answer."""
 
 import gc
-import json
 import logging
-import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from abaca.data.moments import Moment, Times
-from abaca.errors import ModelError, QueryError
+from abaca.errors import AbacaError, ModelError, QueryError
 from abaca.memory import give_back
 from abaca.policy import Policy
 from abaca.recommendation import Recommendations
 from abaca.recommender import Recommender, load
 from abaca.serve.batching import Batcher
 from abaca.serve.item_search import ItemSearch
+from abaca.serve.trial import try_out
+from abaca.shapes import loads
 from abaca.training.checkpoint import COUNTS, MODEL, POPULARITY
 from abaca.training.newitems import checked_items, with_items
 from abaca.types import Id
@@ -30,6 +30,12 @@ BATCH = 64
 
 ROOM = 4096
 """Length of the queue of histories; a request beyond it is refused."""
+
+QUEUE_SECONDS = 5.0
+"""Longest time in the queue; a request that would wait for longer is refused."""
+
+FAILURES = 3
+"""Passes that fail one after another before a model is no longer ready."""
 
 TRIES = 3
 """Number of times that a model is read when it is replaced meanwhile."""
@@ -81,7 +87,9 @@ class Service:
         self._reloading, self._adding = threading.Lock(), threading.Lock()
         _settle()
         self._observe = observe or (lambda size: None)
-        self.batcher: Batcher[_Job, Recommendations] = Batcher(self._answer, batch, ROOM)
+        self._failures: dict[str, int] = {}
+        """Passes of a model that failed, one after another."""
+        self.batcher: Batcher[_Job, Recommendations] = Batcher(self._answer, batch, ROOM, QUEUE_SECONDS)
 
     @property
     def models(self) -> list[Loaded]:
@@ -141,6 +149,16 @@ class Service:
             search = ItemSearch(recommender.saved.catalogue)
             self.replace(replace(before, recommender=recommender, search=search))
 
+    async def works(self, model: Loaded) -> bool:
+        """Whether a model answers; one that failed several times is tried again."""
+        if self._failures.get(model.name, 0) < FAILURES:
+            return True
+        try:
+            await self.recommend(model, [[model.search.catalogue.ids[0]]], Policy(n=1))
+        except Exception:
+            return False
+        return True
+
     def close(self) -> None:
         """Finish the queue."""
         self.batcher.close()
@@ -152,9 +170,12 @@ class Service:
         for place, job in enumerate(jobs):
             groups.setdefault(job.query, []).append(place)
         results: list[Recommendations | Exception] = [QueryError("no answer")] * len(jobs)
-        for places in groups.values():
-            for place, result in zip(places, _recommend([jobs[place] for place in places]), strict=True):
+        for query, places in groups.items():
+            found = _recommend([jobs[place] for place in places])
+            for place, result in zip(places, found, strict=True):
                 results[place] = result
+            failed = all(isinstance(one, Exception) and not isinstance(one, AbacaError) for one in found)
+            self._failures[query.model.name] = self._failures.get(query.model.name, 0) + 1 if failed else 0
         return results
 
 
@@ -208,7 +229,7 @@ def _load(name: str, folder: Path) -> Loaded:
 def _version(folder: Path) -> str:
     """The beginning of the checksum of a model directory; empty where there is none."""
     try:
-        return str(json.loads((folder / MODEL).read_text(encoding="utf-8"))["sha256"])[:12]
+        return str(loads((folder / MODEL).read_text(encoding="utf-8"))["sha256"])[:12]
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
@@ -218,9 +239,6 @@ def _loaded(name: str, folder: Path, version: str, recommender: Recommender) -> 
     assert saved is not None
     if not saved.catalogue.size:
         raise ModelError(f"{folder} has an empty catalogue; train on a log with items")
-    (best,) = recommender.recommend([saved.catalogue.ids[0]], 1)  # a version that cannot answer is refused here
-    if not math.isfinite(best.probability or 0):
-        raise ModelError(f"{folder} gives probabilities that are no numbers; train it again")
     training = saved.training
     written = datetime.fromtimestamp((folder / MODEL).stat().st_mtime, UTC)
     counts = COUNTS, POPULARITY
@@ -242,4 +260,5 @@ def _loaded(name: str, folder: Path, version: str, recommender: Recommender) -> 
             "options": {**training["encoder_options"], **training["options"]},
         },
     }
+    try_out(folder, recommender, facts)
     return Loaded(name, version, recommender, ItemSearch(saved.catalogue), facts)

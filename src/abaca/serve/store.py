@@ -22,8 +22,25 @@ def open_store(address: str) -> Store:
             from abaca.serve.postgres import PostgresStore
         except ImportError as error:
             raise StoreError(f"a PostgreSQL store needs {error.name}; pip install 'abaca[postgres]'") from error
+        check_address(address)
         return PostgresStore(address)
     raise StoreError(f"--store cannot be '{kind}://…'; give the path of a SQLite file, or postgresql://USER@HOST/NAME")
+
+
+def check_address(address: str) -> None:
+    """Refuse an address that PostgreSQL would misread; its own message could hold a part of the password."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        misread = "@" in str(conninfo_to_dict(address).get("host", ""))
+    except (ProgrammingError, UnicodeError):
+        misread = True
+    if misread:
+        raise StoreError(
+            "--store: the address cannot be read; write postgresql://USER:PASSWORD@HOST:PORT/NAME, and in the password "
+            "%40 for @, %3A for :, %2F for / and %25 for %"
+        ) from None
 
 
 def stored_rows(store: Store) -> pyarrow.Table:

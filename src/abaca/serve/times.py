@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from abaca.data.moments import Moment, iso_moment, moments_of
 from abaca.data.reading.values import UNITS
 from abaca.serve.events import Past
+from abaca.serve.rules import MOST_IDS
 
 LARGEST = 1e20
 """Largest number as a time: the year 5138 in nanoseconds since 1970."""
@@ -65,6 +66,8 @@ def _times(value: Any) -> ListTimes:
 def _times_of_one(value: Any) -> list[Moment]:
     if not isinstance(value, list):
         raise PydanticCustomError("times", "it takes a list with one time for each item")
+    if len(value) > MOST_IDS:
+        raise PydanticCustomError("times", f"it takes at most {MOST_IDS} times")
     return _each(value, "time", _moment)
 
 

@@ -1,13 +1,13 @@
 """The results of a study: a file of JSON lines that any number of processes append to."""
 
 import json
-import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from abaca.durable import locked
+from abaca.durable import append_line, locked
+from abaca.shapes import loads
 from abaca.study.environment import environment
 
 Entry = dict[str, Any]
@@ -53,28 +53,16 @@ class Results:
         """Add an entry with its time and environment."""
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         entry = {"kind": kind, "id": id, **values, "when": when, "environment": environment()}
-        line = json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            with locked(self.lock):
-                os.write(handle, _healed(handle) + line)
-                os.fsync(handle)
-        finally:
-            os.close(handle)
+        with locked(self.lock):
+            append_line(self.path, json.dumps(entry, ensure_ascii=False, separators=(",", ":")))
         self.refresh()
 
 
 def _parsed(line: bytes) -> Entry | None:
     """A line's entry; None for the rest of an unfinished one."""
     try:
-        entry = json.loads(line)
+        entry = loads(line)
     except ValueError:
         return None
     return entry if isinstance(entry, dict) and entry.get("kind") in KINDS and "id" in entry else None
-
-
-def _healed(handle: int) -> bytes:
-    """A line end, if the last writer was killed before it wrote one."""
-    size = os.fstat(handle).st_size
-    return b"" if size == 0 or os.pread(handle, 1, size - 1) == b"\n" else b"\n"

@@ -20,6 +20,8 @@ def read_toml(path: Path, hint: str) -> dict[str, Any]:
         raise SpecError(f"{path} does not exist; {hint}") from None
     except OSError as error:
         raise SpecError(f"{path} cannot be read ({error.strerror}); {hint}") from error
+    except RecursionError as error:
+        raise SpecError(f"{path} is nested too deeply; {hint}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: {error}") from error
 

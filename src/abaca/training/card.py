@@ -4,13 +4,13 @@ A card follows from `model.json` and, where the model was evaluated, from `evalu
 equal cards: no clock, no name of a folder.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from abaca.durable import write_text
 from abaca.errors import ModelError
+from abaca.shapes import loads
 
 CARD = "card.md"
 EVALUATION = "evaluation.json"
@@ -62,7 +62,7 @@ def weights_name(document: Document) -> str:
 def read_evaluation(folder: Path, document: Document) -> Document | None:
     """The figures of these very weights; None where they were not measured."""
     try:
-        found = json.loads((folder / EVALUATION).read_text(encoding="utf-8"))
+        found = loads((folder / EVALUATION).read_text(encoding="utf-8"))
         return found if found["weights"] == weights_name(document) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

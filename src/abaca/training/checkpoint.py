@@ -17,12 +17,14 @@ While training runs, `run.safetensors` (the state) and `training.jsonl` (a line 
 import contextlib
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import torch
@@ -31,28 +33,46 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from abaca.data.catalogue import Catalogue
-from abaca.durable import LOCK, checksum, file_facts, locked, put_in_place, whole_file, write_text
+from abaca.durable import (
+    LOCK,
+    append_line,
+    checksum,
+    file_facts,
+    locked,
+    put_in_place,
+    whole_file,
+    write_cure,
+    write_text,
+)
 from abaca.errors import ModelError, SpecError
 from abaca.evaluation.baselines import BASELINES, Baseline
+from abaca.evaluation.sound import not_finite
 from abaca.evidence.evidence import Evidence
-from abaca.histories import EventTypes, Ints
+from abaca.histories import EventTypes, Histories, Ints
+from abaca.nn.answers import Question
 from abaca.nn.build import make_model
 from abaca.nn.features import Described
 from abaca.nn.item_columns import ItemFeatures
 from abaca.nn.model import Model
 from abaca.plugins import import_paths, output_layer
+from abaca.shapes import Each, Least, mismatch, read_json
 from abaca.training.card import weights_name, write_card
+from abaca.training.document import CURE, FORMAT, document_digest, unreadable
+from abaca.training.document import KIND as KIND
+from abaca.training.document import MODEL as MODEL
+from abaca.training.document import read_document as read_document
 from abaca.types import Record
 
-FORMAT = 1
-KIND = "abaca model"
 RULE = "rule"
 """In place of the encoder, for a saved baseline."""
 COUNTS = "evidence."
 """Begins the names of what evidence counted, beside the weights."""
 POPULARITY = "popularity"
 """The name of an updated model's interactions of each item, beside the weights."""
-MODEL = "model.json"
+OWN_FILE = re.compile(r"(?:weights|catalogue|index|ledger)-([0-9a-f]{12})\.(?:safetensors|json|faiss|parquet)")
+"""The name of a file that a save or an index made; whose else it is, its checksum shows."""
+CATALOGUE = {"ids": [(str, int)], "size": Least(0), "columns?": Each(list)}
+DRAFTS = ("weights.new.safetensors", "ledger.new.parquet", "index.new.faiss")
 RECORD = "training.jsonl"
 STATE = "run.safetensors"
 TRIALS = "trials.jsonl"
@@ -90,7 +110,10 @@ def locked_run(folder: Path, *, keep: bool) -> Iterator[None]:
         cure = "`resume=True` continues it, `overwrite=True` starts again"
         raise ModelError(f"{folder} holds {found}; {cure if 'run' in found else '`overwrite=True` replaces it'}")
     fresh = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
     try:
         with _locked(folder):
             yield
@@ -102,10 +125,18 @@ def locked_run(folder: Path, *, keep: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    with locked(folder / LOCK, wait=False) as alone:
+    with contextlib.ExitStack() as stack:
+        try:
+            alone = stack.enter_context(locked(folder / LOCK, wait=False))
+        except OSError as error:
+            raise _unwritable(folder, error) from error
         if not alone:
             raise ModelError(f"{folder} is being written by another process; wait for it, or give another folder")
         yield
+
+
+def _unwritable(folder: Path, error: OSError) -> ModelError:
+    return ModelError(f"{folder} cannot be written ({error.strerror}); {write_cure(error)}")
 
 
 def save_state(folder: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
@@ -143,8 +174,7 @@ def write_record(folder: Path, records: list[Record]) -> None:
 
 def append_record(folder: Path, record: Record) -> None:
     """One more epoch."""
-    with (folder / RECORD).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
+    append_line(folder / RECORD, json.dumps(record), ModelError)
 
 
 @dataclass(frozen=True)
@@ -234,13 +264,18 @@ class IndexRecord:
 
 def save_model(folder: Path, saved: Saved) -> None:
     """Write a model directory; an older model in it is replaced in one step."""
+    tensors = saved.tensors()
+    if (name := not_finite(tensors)) is not None:
+        raise ModelError(
+            f"{folder}: {name} holds numbers that are not finite, so it is not saved; train with a lower lr"
+        )
     folder.mkdir(parents=True, exist_ok=True)
-    before = _files_before(folder)
+    before = _files_before(folder) | _left_over(folder)
     catalogue = json.dumps(saved.catalogue.known().to_json(), ensure_ascii=False)
     catalogue_name = f"catalogue-{_digest(catalogue.encode())[:12]}.json"
     write_text(folder / catalogue_name, catalogue, ModelError)
     part = folder / "weights.new.safetensors"
-    write_tensors(part, saved.tensors())
+    write_tensors(part, tensors)
     weights_name = f"weights-{checksum(part)[:12]}.safetensors"
     put_in_place(part, folder / weights_name)
     names = [catalogue_name, weights_name, *_write_ledger(folder, saved.ledger)]
@@ -259,7 +294,7 @@ def save_model(folder: Path, saved: Saved) -> None:
         copy_file(saved.index.path, folder / saved.index.path.name)
         files[saved.index.path.name] = file_facts(saved.index.path)
         document["index"] = saved.index.document()
-    document["sha256"] = _document_digest(document)
+    document["sha256"] = document_digest(document)
     write_text(folder / MODEL, json.dumps(document, indent=1, ensure_ascii=False) + "\n", ModelError)
     write_card(folder, document)
     for old in before - files.keys():
@@ -289,32 +324,70 @@ def _files_before(folder: Path) -> set[str]:
         return set()
 
 
+def _left_over(folder: Path) -> set[str]:
+    """Files that a save or an index left when it was killed: drafts, and files named after their own checksum."""
+    found = {path.name for name in DRAFTS for path in (folder / name, folder / f"{name}.part") if path.is_file()}
+    for path in folder.iterdir():
+        named = OWN_FILE.fullmatch(path.name)
+        if named and path.is_file() and checksum(path).startswith(named[1]):
+            found.add(path.name)
+    return found
+
+
 def load_model(folder: str | Path) -> Saved:
     """Read a model directory, refusing one that is damaged, changed, or of another version."""
     folder = Path(folder)
     document = read_document(folder)
-    paths = {}
-    for name, facts in document["files"].items():
-        path = folder / name
-        if Path(name).name != name:
-            raise ModelError(f"{folder / MODEL} names a file outside the model directory: {name}")
-        if not path.is_file():
-            raise ModelError(f"{path} is missing: the model directory is incomplete; copy it again or train again")
-        if _facts_or_none(path) != facts:
-            raise ModelError(f"{path} is not what was saved (size or checksum differs); copy it again or train again")
-        paths[name.split("-")[0]] = path
+    paths = _checked_files(folder, document)
+    catalogue = _catalogue(paths["catalogue"], document)
     try:
-        catalogue = Catalogue.from_json(json.loads(paths["catalogue"].read_text(encoding="utf-8")))
         tensors = load_file(paths["weights"])
-        evidence, popularity = _evidence(document, tensors), tensors.pop(POPULARITY, None)
+        if (name := not_finite(tensors)) is not None:
+            raise ModelError(f"{paths['weights']}: {name} holds numbers that are not finite; train again")
+        evidence, popularity = _evidence(document, tensors, catalogue.size), tensors.pop(POPULARITY, None)
+        if popularity is not None and (popularity.shape, popularity.dtype) != ((catalogue.size,), torch.int64):
+            raise ValueError(f"{POPULARITY} is not a count for each of {catalogue.size} items")
         ranks = _build(document, catalogue, tensors)
-    except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError, SpecError) as error:
+    except (OSError, LookupError, ValueError, TypeError, RuntimeError, SafetensorError, SpecError) as error:
         raise ModelError(f"{folder}: the files do not belong together ({error}); train again") from error
     return Saved(
         ranks, document["encoder"], document["output"], document["encoder_options"], catalogue, document["training"],
         _index_record(folder, document, paths), document.get("output_options", {}), evidence,
         paths.get("ledger"), None if popularity is None else popularity.numpy(),
     )  # fmt: skip
+
+
+def _checked_files(folder: Path, document: dict[str, Any]) -> dict[str, Path]:
+    """The files of a model by their part, once each is what was saved."""
+    paths: dict[str, Path] = {}
+    for name, facts in document["files"].items():
+        path, part = folder / name, name.split("-")[0]
+        if not path.is_file():
+            raise ModelError(f"{path} is missing: the model directory is incomplete; {CURE}")
+        if _facts_or_none(path) != facts:
+            raise ModelError(f"{path} is not what was saved (size or checksum differs); {CURE}")
+        if part in paths:
+            raise ModelError(f"{folder / MODEL} names two files of {part}; {CURE}")
+        paths[part] = path
+    for part in ("catalogue", "weights"):
+        if part not in paths:
+            raise ModelError(f"{folder / MODEL} names no file of {part}; {CURE}")
+    return paths
+
+
+def _catalogue(path: Path, document: dict[str, Any]) -> Catalogue:
+    try:
+        found = read_json(path, ModelError, CURE)
+        if (words := mismatch(found, CATALOGUE)) is not None:
+            raise ValueError(words)
+        catalogue = Catalogue.from_json(found)
+        if len({type(id) for id in catalogue.ids}) > 1 or len(set(catalogue.ids)) < len(catalogue):
+            raise ValueError("ids are text or whole numbers, each once")
+        if not catalogue.size == len(catalogue) == document["catalogue"]:
+            raise ValueError(f"it has {len(catalogue)} ids where {MODEL} has {document['catalogue']}")
+    except ValueError as error:
+        raise ModelError(f"{path}: {error}; {CURE}") from error
+    return catalogue
 
 
 def _index_record(folder: Path, document: dict[str, Any], paths: dict[str, Path]) -> IndexRecord | None:
@@ -353,7 +426,7 @@ def _set_index(folder: Path, weights: str, draft: Path | None, kind: str, effort
         put_in_place(draft, folder / name)
         document["files"][name] = file_facts(folder / name)
         document["index"] = {"kind": kind, "effort": effort, "weights": weights, "facts": facts}
-    document["sha256"] = _document_digest(document)
+    document["sha256"] = document_digest(document)
     write_text(folder / MODEL, json.dumps(document, indent=1, ensure_ascii=False) + "\n", ModelError)
     write_card(folder, document)
     for name in old:
@@ -364,7 +437,7 @@ def _set_index(folder: Path, weights: str, draft: Path | None, kind: str, effort
 def _build(document: dict[str, Any], catalogue: Catalogue, tensors: dict[str, Tensor]) -> Model | Baseline:
     """The model or baseline that was saved."""
     if document["encoder"] == RULE:
-        return BASELINES[document["output"]]().restore(tensors)
+        return _restored(document["output"], catalogue, tensors)
     for part, path in document.get("imports", {}).items():
         if part not in import_paths(document["encoder"], document["output"]):
             raise ModelError(
@@ -375,9 +448,40 @@ def _build(document: dict[str, Any], catalogue: Catalogue, tensors: dict[str, Te
     with torch.random.fork_rng(devices=[]):
         types, described = types_of(document["training"]), _described(document, catalogue)
         sizes = document["encoder_options"]
+        with torch.device("meta"):  # nothing is allocated before the sizes are known to be those of the file
+            planned = make_model(document["encoder"], output, catalogue.size, described, types=types, **sizes)
+        _compare(planned, tensors)
         model = make_model(document["encoder"], output, catalogue.size, described, types=types, **sizes)
     model.load_state_dict(tensors)
     return model.eval()
+
+
+def _compare(planned: Model, tensors: dict[str, Tensor]) -> None:
+    """Refuse tensors that are not those of a model."""
+    wanted = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in planned.state_dict().items()}
+    found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+    for name in wanted.keys() | found.keys():
+        if wanted.get(name) != found.get(name):
+            said = f"{name} is {_words(found.get(name))} where the options imply {_words(wanted.get(name))}"
+            raise ValueError(said)
+
+
+def _words(tensor: tuple[tuple[int, ...], torch.dtype] | None) -> str:
+    return "absent" if tensor is None else f"{' × '.join(map(str, tensor[0]))} of {str(tensor[1]).split('.')[1]}"
+
+
+def _restored(name: str, catalogue: Catalogue, tensors: dict[str, Tensor]) -> Baseline:
+    """A baseline that can answer."""
+    if name not in BASELINES:
+        raise ValueError(f"there is no baseline '{name}'")
+    baseline = BASELINES[name]().restore(tensors)
+    if baseline.catalogue != catalogue.size:
+        raise ValueError(f"it counts {baseline.catalogue} items where the catalogue has {catalogue.size}")
+    if catalogue.size:
+        none = torch.zeros(2, 0, dtype=torch.int64)
+        histories = Histories.of([[0], np.arange(catalogue.size)])
+        baseline.ask(histories, Question(torch.zeros(2, dtype=torch.int64), 1, none, none))
+    return baseline
 
 
 def types_of(training: dict[str, Any]) -> EventTypes | None:
@@ -393,38 +497,14 @@ def _described(document: dict[str, Any], catalogue: Catalogue) -> Described | No
     return Described(found, found.entries(catalogue.columns, catalogue.size), catalogue.size)
 
 
-def _evidence(document: dict[str, Any], tensors: dict[str, Tensor]) -> Evidence | None:
+def _evidence(document: dict[str, Any], tensors: dict[str, Tensor], items: int) -> Evidence | None:
     """The evidence of a model; its counts are taken out of the tensors."""
     counts = {name: tensors.pop(name) for name in list(tensors) if name.startswith(COUNTS)}
     if "evidence" not in document:
         return None
-    return Evidence.of(document["evidence"], {name.removeprefix(COUNTS): counts[name] for name in counts})
-
-
-def read_document(folder: Path) -> dict[str, Any]:
-    """The contents of `model.json`, once its kind, version and checksum are right."""
-    path = folder / MODEL
-    if not folder.is_dir() or not path.is_file():
-        raise ModelError(f"{folder} is not a model directory (no {MODEL}); make one with `abaca train LOG {folder}`")
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is not JSON ({error}); copy the model again or train again") from error
-    if not isinstance(document, dict) or document.get("kind") != KIND:
-        raise ModelError(f"{path} does not describe an abaca model")
-    version = document.get("format")
-    if version != FORMAT:
-        cure = "update abaca" if isinstance(version, int) and version > FORMAT else "train again"
-        raise ModelError(f"{folder} is in format {version}, this release reads format {FORMAT}; {cure}")
-    if document.get("sha256") != _document_digest(document):
-        raise ModelError(f"{path} is not what was saved (its checksum differs); copy the model again or train again")
-    return document
-
-
-def _document_digest(document: dict[str, Any]) -> str:
-    """Of everything in `model.json` but the checksum itself."""
-    rest = {key: value for key, value in document.items() if key != "sha256"}
-    return _digest(json.dumps(rest, sort_keys=True).encode())
+    found = Evidence.of(document["evidence"], {name.removeprefix(COUNTS): counts[name] for name in counts})
+    found.check(items)
+    return found
 
 
 def _digest(content: bytes) -> str:
@@ -435,5 +515,7 @@ def _facts_or_none(path: Path) -> dict[str, Any] | None:
     """None for a file that has just gone, because the model is being replaced."""
     try:
         return file_facts(path)
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        raise unreadable(path, error) from error

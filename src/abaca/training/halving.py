@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 from abaca.data.sequences import Sequences
-from abaca.durable import write_text
+from abaca.durable import append_line, write_text
 from abaca.errors import ModelError, SpecError, TrainingError
+from abaca.shapes import loads
 from abaca.training.budget import Clock, Deadline, seconds_of_epoch
 from abaca.training.callbacks import Callback, Callbacks
 from abaca.training.checkpoint import MODEL, STATE, TRIALS, Saved, load_model, save_model, write_record
@@ -71,7 +72,7 @@ class Notes:
         """Read what an interrupted search has noted, and count its time."""
         if self.path is None or not self.path.exists():
             return
-        first, *lines = [json.loads(line) for line in _whole_lines(self.path)] or [{}]
+        first, *lines = [loads(line) for line in _whole_lines(self.path)] or [{}]
         if first != self.identity:
             raise ModelError(
                 f"{self.path.parent} holds a search with another budget, log or options; resume with those it began "
@@ -91,8 +92,7 @@ class Notes:
     def add(self, clock: Clock, **values: Any) -> None:
         """Append a line, with the time that is spent so far."""
         if self.path is not None:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({**values, "spent": round(clock.spent, 3)}) + "\n")
+            append_line(self.path, json.dumps({**values, "spent": round(clock.spent, 3)}), ModelError)
 
     def end(self) -> None:
         """The model is saved, with the trials in it."""

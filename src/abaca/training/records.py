@@ -1,6 +1,5 @@
 """Runs of a folder, finished or not, read from their records without loading a weight."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any, Literal
 
 from abaca.display import plain
 from abaca.errors import ModelError
+from abaca.shapes import loads
 from abaca.training.checkpoint import KIND, MODEL, RECORD, STATE, read_document, read_progress
 from abaca.types import Record
 
@@ -134,7 +134,7 @@ def _epochs(folder: Path) -> list[Record]:
     lines = (folder / RECORD).read_text(encoding="utf-8").splitlines() if (folder / RECORD).exists() else []
     for line in lines:
         try:
-            records.append(json.loads(line))
+            records.append(loads(line))
         except ValueError:
             break
     return records

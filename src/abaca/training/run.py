@@ -149,7 +149,8 @@ class Run:
             _start(folder, trainer, identity, resume)
         called.on_start(self.started(sequences, folder, trainer.progress["records"]))
         trainer.run(called, folder)
-        found = {key: trainer.progress[key] for key in ("best", "records", "best_epoch")}
+        kept = ("best", "records", "best_epoch", "diverged")
+        found = {key: trainer.progress[key] for key in kept if key in trainer.progress}
         if sequences.types is not None and trainer.epochs.type_weights is not None:
             weights = trainer.epochs.type_weights.tolist()
             found["type_weights"] = dict(zip(sequences.types.names, weights, strict=True))

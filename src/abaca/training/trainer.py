@@ -14,9 +14,10 @@ from torch import Tensor
 
 from abaca.data.batches import Batch, Epochs, Replay
 from abaca.data.sequences import Sequences
-from abaca.errors import SequencesError, SpecError, TrainingError
+from abaca.errors import DivergedError, SequencesError, SpecError
 from abaca.evaluation.evaluate import evaluate
 from abaca.evaluation.ranker import ModelRanker
+from abaca.evaluation.sound import fault_of
 from abaca.nn.model import Model
 from abaca.options import TrainingOptions
 from abaca.training.callbacks import Callback, Step
@@ -92,8 +93,12 @@ class Trainer:
             while (
                 self.progress["epoch"] < last and not self.exhausted and not (self.progress["epoch"] and callback.stops)
             ):
-                self._epoch(callback, save_to)
-                self._finish_epoch(callback)
+                try:
+                    self._epoch(callback, save_to)
+                    self._finish_epoch(callback)
+                except DivergedError as error:
+                    self._keep_best(error)
+                    break
                 if save_to is not None:
                     save_state(save_to, self.state(), self.progress)
         final = self.best or self.average
@@ -102,6 +107,14 @@ class Trainer:
                 for name, weight in self.weights.items():
                     weight.copy_(final[name])
         self.model.eval()
+
+    def _keep_best(self, error: DivergedError) -> None:
+        """End with the best epoch before training diverged; where there is none, nothing can be kept."""
+        if self.best is None:
+            raise error
+        epoch = self.progress["best_epoch"] + 1
+        self.progress["diverged"] = f"{error}. The model is that of epoch {epoch}, the best before"
+        log.warning(self.progress["diverged"])
 
     @property
     def exhausted(self) -> bool:
@@ -142,10 +155,7 @@ class Trainer:
         if weights is not None:  # divided by the number of targets below, it is their weighted mean
             loss = loss * (count / float(weights.sum()))
         if not math.isfinite(loss.item()):
-            raise TrainingError(
-                f"the loss is {loss.item()} in epoch {self.progress['epoch'] + 1}, step {self.progress['step'] + 1}: "
-                f"training diverged; lower lr (now {self.options.lr:g}) or set clip, such as 1"
-            )
+            raise self._diverged(f"the loss is {loss.item()}")
         (loss / count).backward()  # type: ignore[no-untyped-call]
         if self.options.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)
@@ -156,6 +166,20 @@ class Trainer:
             with torch.no_grad():
                 torch._foreach_lerp_(list(self.average.values()), list(self.weights.values()), 1 - decay)
         return loss.item(), count
+
+    def _diverged(self, fault: str) -> DivergedError:
+        return DivergedError(
+            f"{fault} in epoch {self.progress['epoch'] + 1}, step {self.progress['step'] + 1}: "
+            f"training diverged; lower lr (now {self.options.lr:g}) or set clip, such as 1"
+        )
+
+    def _check(self) -> None:
+        """Refuse weights that cannot answer before they are validated: numbers that are not finite rank anyhow."""
+        with swapped(self.weights, self.average):
+            fault = fault_of(self.model, self.options.window)
+        self.model.train()
+        if fault is not None:
+            raise self._diverged(fault)
 
     def _rate(self) -> float:
         """The learning rate's share of its highest at this step."""
@@ -171,6 +195,7 @@ class Trainer:
     def _finish_epoch(self, callback: Callback) -> None:
         """Validate, keep the weights if they are the best so far, and write the record."""
         progress = self.progress
+        self._check()
         record: Record = {
             "epoch": progress["epoch"],
             "loss": progress["loss_sum"] / max(progress["count"], 1),

@@ -204,3 +204,25 @@ def test_a_file_for_which_there_is_no_room(site: Site, tmp_path: Path, monkeypat
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: module.shutil._ntuple_diskusage(10, 10, 0))
     with pytest.raises(FetchError, match="more than the free disk space"):
         get(site, tmp_path)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_publisher_that_streams_without_end_is_left(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """It stops at the size that is expected; where none is known, at a limit."""
+    site.says_length, site.endless = False, True
+    monkeypatch.setattr(module, "LARGEST", 3_000_000)
+    most = f"{len(BODY):,}" if known else "3,000,000"
+    with pytest.raises(FetchError, match=rf"sends more than {most} bytes"):
+        get(site, tmp_path, Expected(bytes=len(BODY)) if known else NOTHING)
+    site.endless = False
+    assert [path.name for path in tmp_path.iterdir() if "lock" not in path.name] == []
+
+
+def test_a_download_leaves_room_on_the_disk(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RESERVE", 1 << 60)
+    site.says_length = False
+    with pytest.raises(FetchError, match="is nearly full"):
+        get(site, tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if "lock" not in path.name] == []

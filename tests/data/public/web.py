@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -24,6 +24,8 @@ class Site:
     """Codes of the next answers, which say nothing else."""
     content_type: str = "application/octet-stream"
     says_length: bool = True
+    endless: bool = False
+    """Whether an answer never ends."""
     asked: list[dict[str, str]] = field(default_factory=list)
     """The headers of every request."""
     address: str = ""
@@ -72,6 +74,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(rest[: site.cuts.pop(0)] if site.cuts else rest)
+        with suppress(OSError):  # the client goes
+            while site.endless:
+                self.wfile.write(rest)
 
     def _begin(self) -> int | None:
         """The first byte that is asked for and given; None for all."""

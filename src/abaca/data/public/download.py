@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from abaca.durable import checksum, locked, put_in_place
 from abaca.errors import FetchError
+from abaca.shapes import loads
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes received so far, and with their total where the server states it."""
@@ -30,6 +31,10 @@ PAUSE_SECONDS = 1.0
 """The pause before the second attempt; each later one is twice as long."""
 
 CHUNK = 1 << 18
+LARGEST = 1 << 37
+"""Bytes of a file whose size neither the recipe nor the server states, at most."""
+RESERVE = 1 << 28
+"""Bytes of disk space that a download leaves free."""
 BUSY = (408, 429, 500, 502, 503, 504)
 """HTTP status codes after which the request is repeated."""
 
@@ -66,7 +71,7 @@ def download(address: str, to: Path, expected: Expected, progress: Progress | No
         if not alone:
             raise FetchError(f"{to} is being downloaded by another process; wait for it")
         part = to.with_name(to.name + ".part")
-        _receive_all(address, part, progress or (lambda done, total: None))
+        _receive_all(address, part, expected, progress or (lambda done, total: None))
         try:
             verify(part, expected)
         except FetchError:
@@ -76,11 +81,11 @@ def download(address: str, to: Path, expected: Expected, progress: Progress | No
         _state(part).unlink(missing_ok=True)
 
 
-def _receive_all(address: str, part: Path, progress: Progress) -> None:
+def _receive_all(address: str, part: Path, expected: Expected, progress: Progress) -> None:
     """Request the file until all of it is there."""
     for attempt in range(ATTEMPTS):
         try:
-            return _receive(address, part, progress)
+            return _receive(address, part, expected, progress)
         except _Broken as error:
             if attempt == ATTEMPTS - 1:
                 raise FetchError(f"{address}: {error}; what came is kept, run the command again to go on") from error
@@ -101,7 +106,7 @@ def verify(file: Path, expected: Expected) -> None:
 _CURE = ": it is damaged, or its publisher changed it; fetch again, or take it as it is with --no-verify"
 
 
-def _receive(address: str, part: Path, progress: Progress) -> None:
+def _receive(address: str, part: Path, expected: Expected, progress: Progress) -> None:
     """Request the file, or the rest of it, and write what arrives."""
     begun = _begun(address, part)
     if begun is not None and begun.total == part.stat().st_size:
@@ -114,14 +119,28 @@ def _receive(address: str, part: Path, progress: Progress) -> None:
         if not done:
             _discard(part)  # first: bytes of one version must never be beside the name of another
         _state(part).write_text(json.dumps(asdict(version)), encoding="utf-8")
+        most = LARGEST if expected.bytes is None else expected.bytes
+        if version.total is not None:
+            most = max(version.total, 0)
         with part.open("ab" if done else "wb") as target:
             while chunk := _read(answer):
                 done += target.write(chunk)
                 progress(done, version.total)
+                _check_room(address, part, done, most)
     if version.total is not None and done != version.total:
         if done > version.total:
             _discard(part)
         raise _Broken(f"the connection ended after {done:,} of {version.total:,} bytes")
+
+
+def _check_room(address: str, part: Path, done: int, most: int) -> None:
+    """Refuse a file that goes on beyond its size, or fills the disk; what came is deleted."""
+    if done > most:
+        _discard(part)
+        raise FetchError(f"{address} sends more than {most:,} bytes: it is not the file that is expected{_CURE}")
+    if shutil.disk_usage(part.parent).free < RESERVE:
+        _discard(part)
+        raise FetchError(f"{address} has {done:,} bytes and more, and the disk of {part.parent} is nearly full")
 
 
 def _ask(address: str, part: Path, begun: Version | None) -> http.client.HTTPResponse:
@@ -190,7 +209,7 @@ def _range(answer: http.client.HTTPResponse) -> tuple[int | None, int | None]:
 def _begun(address: str, part: Path) -> Version | None:
     """The version of which an earlier attempt left bytes, if it can resume."""
     try:
-        begun = Version(**json.loads(_state(part).read_text(encoding="utf-8")))
+        begun = Version(**loads(_state(part).read_text(encoding="utf-8")))
         resumes = begun.address == address and begun.name is not None and part.stat().st_size > 0
     except (OSError, ValueError, TypeError):
         return None

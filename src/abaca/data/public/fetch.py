@@ -17,7 +17,8 @@ from abaca.data.public.layouts import convert, count, write_titles
 from abaca.data.public.sources import Origin, Recipe
 from abaca.data.public.unpack import unpack
 from abaca.durable import LOCK, checksum, locked, put_in_place
-from abaca.errors import FetchError
+from abaca.errors import FetchError, without_passwords
+from abaca.shapes import loads
 
 DOWNLOADS = "downloads"
 """The folder, within that of a data set, of the files as their publisher gives them."""
@@ -94,7 +95,8 @@ def _obtain(
     """The publisher's file: one that is there, or the download."""
     downloads.mkdir(parents=True, exist_ok=True)
     there = [downloads / name for name in origin.layouts if (downloads / name).is_file()]
-    if there and None not in (address, _address_of(there[0])) and address != _address_of(there[0]):
+    before = _address_of(there[0]) if there else None
+    if before is not None and address is not None and without_passwords(address) != before:
         there = []  # it was downloaded from elsewhere
     if there:
         if there[0].name == origin.file:
@@ -114,7 +116,7 @@ def _obtain(
             f"{error}. You can also get it in another way ({recipe.page}), put it at {place} and run this command again"
             f"{_or_recbole(recipe, origin)}"
         ) from error
-    _sidecar(place).write_text(address + "\n", encoding="utf-8")
+    _sidecar(place).write_text(without_passwords(address) + "\n", encoding="utf-8")
     return place
 
 
@@ -167,7 +169,7 @@ def _convert(file: Path, origin: Origin, folder: Path, facts: dict[str, Any]) ->
 
 def _read_facts(file: Path) -> dict[str, Any]:
     try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
+        facts = loads(file.read_text(encoding="utf-8"))
         return {"counts": {}, **facts}
     except (OSError, ValueError, TypeError) as error:
         raise FetchError(f"{file} cannot be read ({error}); fetch again with --overwrite") from error

@@ -1,6 +1,5 @@
 """The files of a log: their formats, their columns, and how DuckDB reads them."""
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -12,6 +11,7 @@ import pyarrow.parquet
 from abaca.data.database import text
 from abaca.data.reading import lines as textlines
 from abaca.errors import LogError
+from abaca.shapes import loads
 
 FORMATS = {
     ".csv": "csv",
@@ -202,7 +202,7 @@ def _first_documents(rows: Iterable[textlines.Row]) -> Iterator[tuple[int, objec
     """The first JSON lines with their numbers, None for one that is not JSON."""
     for row in islice(rows, SAMPLE):
         try:
-            yield row.line, json.loads(row.fields[0])
+            yield row.line, loads(row.fields[0])
         except ValueError:
             yield row.line, None
 

@@ -20,6 +20,9 @@ RAGGED, ENCODING, QUOTES = (BAD[number] for number in (5, 6, 7))
 
 BROKEN_QUOTES = "a quote is opened and not closed, or text follows a closing quote"
 
+LONGEST = 2_000_000
+"""Signs that a row has at most: DuckDB reads as many bytes, and a file may be packed a thousandfold."""
+
 DELIMITERS = (",", "\t", ";", "|")
 SPACED_QUOTES = re.compile(r'\s+"(.*)"', re.DOTALL)
 
@@ -112,11 +115,12 @@ class _Lines:
         self._source = _lines(path)
         self._pending: deque[str] = deque()
         self._row: list[str] = []
+        self._path, self._length = path, 0
         self._next = 1
         self.first = 1
 
     def begin(self) -> None:
-        self._row = []
+        self._row, self._length = [], 0
         self.first = self._next
 
     def back_to_second(self) -> None:
@@ -129,6 +133,9 @@ class _Lines:
     def __next__(self) -> str:
         line = self._pending.popleft() if self._pending else next(self._source)
         self._row.append(line)
+        self._length += len(line)
+        if self._length > LONGEST:
+            raise _too_long(self._path, self.first)
         self._next += 1
         return line
 
@@ -136,9 +143,18 @@ class _Lines:
 def _lines(path: Path) -> Iterator[str]:
     with pyarrow.input_stream(str(path), compression="detect") as raw, io.BufferedReader(raw) as buffered:
         first = True
-        for line in io.TextIOWrapper(buffered, encoding="utf-8", errors="surrogateescape", newline=""):
+        text = io.TextIOWrapper(buffered, encoding="utf-8", errors="surrogateescape", newline="")
+        number = 0
+        while line := text.readline(LONGEST):
+            number += 1
+            if len(line) >= LONGEST:
+                raise _too_long(path, number)
             yield line.removeprefix("\ufeff") if first else line
             first = False
+
+
+def _too_long(path: Path, line: int) -> LogError:
+    return LogError(f"{path.name} line {line}: it has {LONGEST:,} signs and more; is this a log? Give each row a line")
 
 
 def _row(line: int, fields: list[str], width: int, used: list[int]) -> Row:

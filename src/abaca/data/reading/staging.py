@@ -3,7 +3,6 @@
 DuckDB reads text files. Python reads again a file that DuckDB refuses, and names the bad line.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from abaca.data.reading.formats import SAMPLE, LogFile
 from abaca.data.reading.lines import Row
 from abaca.data.reading.values import BAD, Places, Reading, TimeKind, id_kind, id_kind_of, time_kind, time_kind_of
 from abaca.errors import LogError
+from abaca.shapes import loads
 
 SQL_TYPES = {"text": "VARCHAR", "integer": "BIGINT"}
 
@@ -212,7 +212,7 @@ class Staging:
     def _sample(self, part: Part, place: int | None, types: dict[str, str]) -> list[object]:
         """Values of one column in the first rows."""
         rows = self._database.rows(f"SELECT c{place} FROM ({part.sql}) WHERE c{place} IS NOT NULL LIMIT {SAMPLE}")
-        return [json.loads(value) if types[f"c{place}"] == "JSON" else value for (value,) in rows]
+        return [loads(value) if types[f"c{place}"] == "JSON" else value for (value,) in rows]
 
 
 def _locate_after(file: LogFile, done: int, row: int) -> int:

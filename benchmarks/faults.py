@@ -1,0 +1,299 @@
+"""What the server stands: mixed load at half of what it can do, with everything going wrong at once.
+
+    python benchmarks/faults.py --minutes 10 --json faults.json     # the whole run
+    python benchmarks/faults.py --minutes 1 --items 2000            # a short one
+
+A PostgreSQL server of its own is frozen twice and restarted once. Models are reloaded every 20 seconds, every fifth
+time from a broken directory. Slow clients send heads one byte at a time; others send heads and bodies that make no
+sense. Everything listens at 127.0.0.1 and ends after the given time.
+
+Claims of the result: no status of 500 or above but 503 while the database is away or just back, no acknowledged event
+lost, every /health within a second, memory flat.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import importlib.util
+import json
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import torch
+
+from abaca.study.environment import commit, processor
+from serve import Connection, Load, Server, Size, histories, message, saturate, served, write_model
+
+ROOT = Path(__file__).parents[1]
+BACK_SECONDS = 2.0
+"""Within this time after its return the database must be in use again."""
+CALL_SECONDS = 8.0
+"""Requests that began this long before the database came back may still get 503."""
+
+
+def cluster() -> Any:
+    """The PostgreSQL server that the tests use."""
+    spec = importlib.util.spec_from_file_location("databases", ROOT / "tests" / "serve" / "databases.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    programs = module.pg_bin()
+    assert programs is not None, "PostgreSQL is not installed"
+    return module.Cluster(programs)
+
+
+@dataclass
+class Run:
+    """One run and what was seen."""
+
+    server: Server
+    seconds: float
+    began: float = field(default_factory=time.perf_counter)
+    statuses: list[tuple[str, str, float, float]] = field(default_factory=list)
+    """Path, status, and the moments of sending and of the answer, in seconds since the beginning."""
+    acknowledged: set[str] = field(default_factory=set)
+    health: list[float] = field(default_factory=list)
+    fuzzed: Counter[str] = field(default_factory=Counter)
+    closed: int = 0
+    """Slow clients that the server closed."""
+    memory: list[int] = field(default_factory=list)
+    away: list[tuple[float, float]] = field(default_factory=list)
+    reloads: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def now(self) -> float:
+        return time.perf_counter() - self.began
+
+    @property
+    def over(self) -> bool:
+        return self.now > self.seconds
+
+
+async def arrivals(run: Run, rate: float, size: Size) -> None:
+    """Recommendations, events and recommendations of stored users, at random moments."""
+    rng, asked, free = random.Random(1), histories(size), []
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def one(path: str, request: bytes, event: str | None) -> None:
+        connection, load, sent = free.pop() if free else Connection(run.server.port), Load(), run.now
+        await connection.ask(request, load)
+        free.append(connection)
+        status = load.failures[0].how if load.failures else "200"
+        run.statuses.append((path, status, sent, run.now))
+        if event is not None and status == "200":
+            run.acknowledged.add(event)
+
+    due, number = run.now, 0
+    while not run.over:
+        due += rng.expovariate(rate)
+        await asyncio.sleep(max(0.0, due - run.now))
+        number, drawn, event = number + 1, rng.random(), None
+        if drawn < 0.7:
+            path, request = "/recommend", message("POST", "/recommend", {"history": rng.choice(asked)})
+        elif drawn < 0.85:
+            event = f"event-{number}"
+            body = {"events": [{"user": f"u{number % 500}", "item": number % size.items, "id": event}]}
+            path, request = "/events", message("POST", "/events", body)
+        else:
+            path, request = "/users", message("GET", f"/users/u{number % 500}/recommendations")
+        task = asyncio.create_task(one(path, request, event))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    await asyncio.gather(*tasks)
+    for connection in free:
+        connection.close()
+
+
+async def slow_client(run: Run, number: int) -> None:
+    """Sends a head, a byte each second, and begins again when it is closed."""
+    head = b"POST /recommend HTTP/1.1\r\nhost: localhost\r\nx-slow: " + b"s" * 100_000
+    await asyncio.sleep(number % 50 / 10)
+    while not run.over:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", run.server.port)
+            for place in range(len(head)):
+                if run.over or reader.at_eof():
+                    break
+                writer.write(head[place : place + 1])
+                await writer.drain()
+                await asyncio.sleep(1)
+            writer.close()
+        except OSError:
+            pass
+        run.closed += not run.over
+        await asyncio.sleep(0.5)
+
+
+def nonsense(rng: random.Random) -> bytes:
+    """A request that is wrong in its head or its body."""
+    json_head = b"host: localhost\r\ncontent-type: application/json\r\n"
+    bodies = [b"{", b"[" * 50_000, b'{"history": [' + b"1," * 200_000 + b"1]}", b'{"f":1,' * 3, rng.randbytes(2000)]
+    bodies.append(json.dumps({f"f{n}": 1 for n in range(50_000)}).encode())
+    body = rng.choice(bodies)
+    return rng.choice(
+        (
+            rng.randbytes(rng.randrange(1, 4000)) + b"\r\n\r\n",
+            b"GET /" + b"x" * rng.randrange(1, 60_000) + b" HTTP/1.1\r\nhost: localhost\r\n\r\n",
+            b"GET /items?" + b"&".join(b"p%d" % n for n in range(2000)) + b" HTTP/1.1\r\nhost: localhost\r\n\r\n",
+            b"GET / HTTP/1.1\r\n" + b"".join(b"x%d: y\r\n" % n for n in range(5000)) + b"\r\n",
+            b"GET / HTTP/1.1\r\nx: " + rng.randbytes(200_000),
+            b"POST /recommend HTTP/1.1\r\n" + json_head + b"content-length: %d\r\n\r\n" % len(body) + body,
+            b"POST /events HTTP/1.1\r\n" + json_head + b"transfer-encoding: chunked\r\n\r\nzz\r\n" + body,
+        )
+    )
+
+
+async def fuzz(run: Run) -> None:
+    rng = random.Random(2)
+    while not run.over:
+        status = "closed"
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(20):
+                reader, writer = await asyncio.open_connection("127.0.0.1", run.server.port)
+                with contextlib.suppress(OSError):
+                    writer.write(nonsense(rng))
+                    await writer.drain()
+                    line = await reader.readline()
+                    status = line.split(b" ")[1].decode() if line.startswith(b"HTTP/1.1 ") else "closed"
+                writer.close()
+        run.fuzzed[status] += 1
+        await asyncio.sleep(0.1)
+
+
+async def probe(run: Run) -> None:
+    """A new connection each time, as a load balancer makes."""
+    request = message("GET", "/health")
+    while not run.over:
+        connection, load = Connection(run.server.port), Load()
+        await connection.ask(request, load)
+        connection.close()
+        run.health.append(load.latencies[0] if load.latencies else float("inf"))
+        await asyncio.sleep(0.2)
+
+
+async def reload(run: Run, model: Path, good: list[Path]) -> None:
+    """Publish another version every 20 seconds; each fifth is broken."""
+    number = 0
+    while not run.over:
+        await asyncio.sleep(min(20, max(run.seconds - run.now, 0.1)))
+        number += 1
+        run.memory.append(run.server.resident)
+        shutil.copytree(good[number % 2], model, dirs_exist_ok=True)
+        shutil.copy(good[number % 2] / "model.json", model / "model.json")
+        broken = number % 5 == 0
+        if broken:
+            for weights in model.glob("weights-*"):
+                weights.unlink()
+                weights.write_bytes(b"broken")
+        run.server.process.send_signal(signal.SIGHUP)
+        run.reloads["broken" if broken else "good"] += 1
+
+
+async def disturb(run: Run, database: Any) -> None:
+    """Freeze the database at a quarter and at half of the time, and restart it at three quarters."""
+    for share, how in ((0.25, "freeze"), (0.5, "freeze"), (0.75, "restart")):
+        await asyncio.sleep(max(0.0, share * run.seconds - run.now))
+        began = run.now
+        if how == "freeze":
+            database.freeze()
+            await asyncio.sleep(min(10.0, run.seconds / 10))
+            database.thaw()
+        else:
+            await asyncio.to_thread(database.stop)
+            await asyncio.to_thread(database.start)
+        run.away.append((began, run.now))
+
+
+def excused(run: Run, sent: float, answered: float) -> bool:
+    """Whether a request ran while the database was away, or just after."""
+    return any(sent < end + BACK_SECONDS and answered > begin for begin, end in run.away)
+
+
+def result(run: Run, address: str, rate: float) -> dict[str, Any]:
+    with psycopg.connect(address) as connection:
+        stored = {row[0] for row in connection.execute("SELECT id FROM abaca_events")}
+    bad = [one for one in run.statuses if one[1] != "200"]
+    wrong = [
+        one for one in bad if one[1] != "503" or one[0] == "/recommend" or not excused(run, one[2], one[3])
+    ]  # fmt: skip
+    settled = run.memory[len(run.memory) // 3 :] or [0]
+    lost = sorted(run.acknowledged - stored)
+    return {
+        "rate": rate, "seconds": run.seconds, "requests": len(run.statuses),
+        "statuses": dict(Counter(f"{path} {status}" for path, status, *_ in run.statuses)),
+        "wrong": wrong[:50], "fuzzed": dict(run.fuzzed), "slow_clients_closed": run.closed, "away": run.away,
+        "reloads": dict(run.reloads), "acknowledged": len(run.acknowledged), "lost": lost[:50],
+        "health": {"probes": len(run.health), "longest_seconds": max(run.health)},
+        "resident_mib": [size >> 20 for size in run.memory],
+        "claims": {
+            "only_503_while_the_database_is_away": not wrong,
+            "no_5xx_for_nonsense": not any(status.startswith("5") for status in run.fuzzed if status != "503"),
+            "nothing_acknowledged_is_lost": not lost,
+            "health_within_a_second": max(run.health) < 1,
+            "memory_growth_after_a_third": settled[-1] / max(settled[0], 1),
+        },
+    }  # fmt: skip
+
+
+async def load(run: Run, rate: float, size: Size, model: Path, good: list[Path], database: Any, slow: int) -> None:
+    await asyncio.gather(
+        arrivals(run, rate, size),
+        *(slow_client(run, number) for number in range(slow)),
+        fuzz(run),
+        probe(run),
+        reload(run, model, good),
+        disturb(run, database),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--items", type=int, default=50_000)
+    parser.add_argument("--slow", type=int, default=200, help="slow clients")
+    parser.add_argument("--rate", type=float, help="requests a second; half of the saturating rate by default")
+    parser.add_argument("--options", default="", help="further options of `abaca serve`, such as '--workers 2'")
+    parser.add_argument("--json", help="write the result to this file")
+    arguments = parser.parse_args()
+    size = Size(items=arguments.items)
+    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    database = cluster()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            good = [Path(folder) / name / "model" for name in ("a", "b")]
+            for number, path in enumerate(good):
+                write_model(path, size, seed=number)
+            model = Path(folder) / "served" / "model"
+            shutil.copytree(good[0], model)
+            address = database.database("faults")
+            with served(model, "--store", address, *arguments.options.split()) as server:
+                requests = [message("POST", "/recommend", {"history": history}) for history in histories(size)]
+                asyncio.run(saturate(server, requests, size.clients, 2))
+                most = asyncio.run(saturate(server, requests, size.clients, 5)).to_json()["per_second"]
+                rate = arguments.rate or most / 2
+                run = Run(server, 60 * arguments.minutes)
+                asyncio.run(load(run, rate, size, model, good, database, arguments.slow))
+                found = result(run, address, rate)
+    finally:
+        database.thaw()
+        database.remove()
+    environment = {"processor": processor(), "commit": commit(), "torch": torch.__version__, "size": asdict(size)}
+    text = json.dumps({**environment, "options": arguments.options, **found}, indent=1)
+    if arguments.json:
+        Path(arguments.json).write_text(text + "\n", encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
