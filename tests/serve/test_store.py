@@ -114,7 +114,15 @@ def test_a_store_of_the_last_release_opens_with_its_times(address: str) -> None:
     store = open_store(address)
     assert store.add([[event("x", 9), event("z", 5)]]) == [1]
     assert store.history("u", 9) == [("milk", 3), ("z", 5), ("tea", 7.5)]
+    assert store._read("SELECT version FROM abaca_store") == [(2,)]  # it was migrated
+    assert store.forget("u") == 3
+    assert store.add([[event("z", 5)]]) == [0]
+    salt = store.salt
     store.close()
+    again = open_store(address)
+    assert again.salt == salt
+    assert again.add([[event("z", 5)]]) == [0]
+    again.close()
 
 
 def test_a_store_opened_again_has_everything(address: str) -> None:
