@@ -484,7 +484,7 @@ def _restored(name: str, catalogue: Catalogue, tensors: dict[str, Tensor]) -> Ba
         raise ValueError(f"it counts {baseline.catalogue} items where the catalogue has {catalogue.size}")
     if catalogue.size:
         none = torch.zeros(2, 0, dtype=torch.int64)
-        histories = Histories.of([[0], np.arange(catalogue.size)])
+        histories = Histories.of([[0], np.arange(min(catalogue.size, 100))])
         baseline.ask(histories, Question(torch.zeros(2, dtype=torch.int64), 1, none, none))
     return baseline
 
