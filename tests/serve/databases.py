@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -42,11 +43,13 @@ class Cluster:
     def freeze(self) -> None:
         """Stop every process of it: connections stay open and nothing answers."""
         for process in self._processes():
-            process.suspend()
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
 
     def thaw(self) -> None:
         for process in self._processes():
-            process.resume()
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
     def _processes(self) -> list[psutil.Process]:
         first = psutil.Process(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]))

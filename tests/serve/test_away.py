@@ -1,5 +1,6 @@
 """A store or a thread that fails: /ready says so, requests get 503, nothing is acknowledged, and the end comes."""
 
+import asyncio
 import resource
 import sqlite3
 import threading
@@ -15,6 +16,8 @@ from fastapi.testclient import TestClient
 from abaca.errors import BusyError, StoreError
 from abaca.serve import postgres, readiness
 from abaca.serve.events import RefusedError, Store
+from abaca.serve.guards import RequestLog
+from abaca.serve.metrics import Metrics
 from abaca.serve.store import open_store
 
 from .databases import Cluster
@@ -256,3 +259,24 @@ def test_a_slow_check_holds_no_other_probe(serve: Serve, tmp_path: Path, monkeyp
     go.set()
     while client.get("/ready").status_code == 503:
         time.sleep(0.01)
+
+
+def test_a_request_that_the_end_does_not_wait_for_gets_a_503() -> None:
+    sent: list[Any] = []
+
+    async def never(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def keep(message: Any) -> None:
+        sent.append(message)
+
+    async def end() -> None:
+        scope = {"type": "http", "method": "GET", "path": "/model", "headers": [], "client": None}
+        task = asyncio.create_task(RequestLog(never, Metrics())(scope, keep, keep))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    asyncio.run(end())
+    assert sent[0]["status"] == 503
+    assert b"shutting down" in sent[1]["body"]

@@ -1,16 +1,19 @@
 """Two models in production: a person stays with one, feedback is kept, and rates can be compared."""
 
+import json
 import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from abaca.cli.store_report import command as report
 from abaca.errors import UserError
 from abaca.serve.events import Store
 from abaca.serve.feedback import Feedback, UserCounts, add_feedback, per_user
 from abaca.serve.report import model_rates
 from abaca.serve.split import Split, parse_split
+from abaca.serve.store import open_store
 
 from .samples import Serve
 
@@ -143,19 +146,17 @@ def test_rates_by_hand() -> None:
     assert model_rates([]) == []
 
 
-def test_the_report_is_a_table_or_json(tmp_path: Path) -> None:
-    import json
-    import subprocess
-    import sys
-
-    from abaca.serve.store import open_store
-
+def test_the_report_is_a_table_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     address = str(tmp_path / "events.db")
+    report(address)
+    assert "there is no feedback" in capsys.readouterr().out
     store = open_store(address)
     add_feedback(store, [given("shown", 10), given("clicked", 12), given("shown", 10, user="v", model="b")])
     store.close()
-    command = [sys.executable, "-m", "abaca", "store", "report", address]
-    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "click rate" in table
-    found = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    report(address)
+    assert "click rate" in capsys.readouterr().out
+    report(address, json=True)
+    found = json.loads(capsys.readouterr().out)
     assert [(one["model"], one["shown"], one["clicked"]) for one in found] == [("a", 1, 1), ("b", 1, 0)]
+    report(address, since="1970-01-01T00:00:11", json=True)
+    assert json.loads(capsys.readouterr().out) == []

@@ -107,7 +107,7 @@ def test_what_cannot_be_served_is_refused_with_one_message(folder: Path, tmp_pat
 
 
 def test_without_the_extra_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "abaca.serve.protocol", raising=False)
+    monkeypatch.delitem(sys.modules, "abaca.serve.worker", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(UserError, match=r"needs the package uvicorn; pip install 'abaca\[serve\]'"):
         command([folder])

@@ -127,12 +127,20 @@ def test_an_earlier_store_opens_with_its_times(address: str, version: int, typed
     store = open_store(address)
     assert store.add([[event("x", 9), event("z", 5)]]) == [1]
     assert store.history("u", 9) == [("milk", 3, None), ("z", 5, None), ("tea", 7.5, None)]
+    assert store._read("SELECT version FROM abaca_store") == [(2,)]  # it was migrated
     store.add([[Event("typed", "u", "jam", 8, "buy")]])
     store.close()
     store = open_store(address)  # the column of types is there already
     assert store.history("u", 1) == [("jam", 8, "buy")]
     assert [past.type for _, _, past in store.since(-1)] == [None, None, None, "buy"]
+    assert store.forget("u") == 4
+    assert store.add([[event("z", 5)]]) == [0]
+    salt = store.salt
     store.close()
+    again = open_store(address)
+    assert again.salt == salt
+    assert again.add([[event("z", 5)]]) == [0]
+    again.close()
 
 
 def test_a_store_opened_again_has_everything(address: str) -> None:

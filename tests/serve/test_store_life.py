@@ -52,6 +52,15 @@ def test_a_late_copy_does_not_bring_an_erased_user_back(store: Store) -> None:
     assert store.forget("u") == 1
 
 
+def test_a_user_with_many_events_is_erased(store: Store) -> None:
+    """More than one statement can name."""
+    many = [event(f"{number}", moment=NOW + 1e6) for number in range(1201)]
+    store.add([many])
+    assert store.forget("u") == 1201
+    assert store.add([many]) == [0]
+    assert life.figures(store)["erased"] == 1202
+
+
 def test_a_tombstone_holds_no_name(store: Store) -> None:
     store.add([[event("event-of-anna", "anna@example.org")]])
     store.forget("anna@example.org")

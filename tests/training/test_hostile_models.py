@@ -59,12 +59,12 @@ def tried(folder: Path) -> None:
     assert len(said) < 2000
 
 
-def odd_documents(folder: Path, wanted: int | None) -> None:
+def odd_documents(folder: Path, wanted: int) -> None:
     whole = (folder / MODEL).read_text()
     document = json.loads(whole)
     del document["sha256"], document["kind"], document["format"]
     cases = [(path, value) for path in places(document) for value in ODD]
-    for path, value in cases if wanted is None else random.Random(7).sample(cases, wanted):
+    for path, value in random.Random(7).sample(cases, wanted):
         (folder / MODEL).write_text(whole)
         forge(folder, lambda found, path=path, value=value: put(found, path, value))  # type: ignore[misc]
         tried(folder)
@@ -75,8 +75,8 @@ def test_odd_values_in_a_model_json_are_errors_of_the_model(model: Path) -> None
 
 
 @pytest.mark.slow
-def test_every_odd_value_in_a_model_json_is_an_error_of_the_model(model: Path) -> None:
-    odd_documents(model, 3000)
+def test_a_thousand_odd_values_in_a_model_json_are_errors_of_the_model(model: Path) -> None:
+    odd_documents(model, 1000)
 
 
 @pytest.mark.parametrize(("encoder", "option", "value"), [

@@ -6,8 +6,9 @@ import logging
 import os
 import signal
 import socket
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -18,7 +19,10 @@ from abaca.serve.supervisor import VARIABLE, Supervisor, listen, own_command
 
 if TYPE_CHECKING:
     from abaca.serve.logs import QueuedLines
+    from abaca.serve.options import ServerOptions
+    from abaca.serve.protocol import Limits
     from abaca.serve.tokens import Token
+    from abaca.serve.worker import Worker
 
 Models = Annotated[
     list[Path],
@@ -80,6 +84,9 @@ def command(
     connections: Annotated[int, typer.Option(min=1, help="Most connections of a process.")] = 1000,
     head_seconds: Annotated[float, typer.Option(min=0.1, help="Longest time to send the head of a request.")] = 10.0,
     read_seconds: Annotated[float, typer.Option(min=0.1, help="How long an answer may stay unread.")] = 30.0,
+    queue_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Longest expected time of a history in the queue.")
+    ] = 5.0,
     batch: Annotated[int, typer.Option(min=1, help="Largest batch of concurrent histories.")] = 64,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the model.")] = 1,
 ) -> None:
@@ -120,13 +127,27 @@ def command(
         learn=learn,
     )
     limits = Limits(connections=connections, head_seconds=head_seconds, read_seconds=read_seconds)
-    _serve(models, options, sockets, limits, Worker(place) if place else None, (store, split, examples, batch, threads))
+    what = _Served(models, store, split, examples, batch, queue_seconds, threads)
+    _serve(what, options, limits, sockets, Worker(place) if place else None)
 
 
-def _serve(models: list[Path], options: Any, sockets: Any, limits: Any, worker: Any, rest: Any) -> None:
+@dataclass(frozen=True)
+class _Served:
+    """What is served, as it was given."""
+
+    models: list[Path]
+    store: str | None
+    split: str | None
+    examples: Path | None
+    batch: int
+    queue_seconds: float
+    threads: int
+
+
+def _serve(
+    what: _Served, options: "ServerOptions", limits: "Limits", sockets: list[socket.socket], worker: "Worker | None"
+) -> None:
     """Load the models and serve them in this process."""
-    from dataclasses import replace
-
     import torch
 
     from abaca.memory import share_memory
@@ -138,18 +159,17 @@ def _serve(models: list[Path], options: Any, sockets: Any, limits: Any, worker: 
     from abaca.serve.split import parse_split
     from abaca.serve.store import open_store
 
-    store, split, examples, batch, threads = rest
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server takes it: nothing is loaded yet
     share_memory()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(what.threads)
     metrics = Metrics()
-    shown = example_users(examples) if examples is not None else []
-    service = Service(models, batch, metrics.batch)
+    shown = example_users(what.examples) if what.examples is not None else []
+    service = Service(what.models, what.batch, metrics.batch, what.queue_seconds)
     names = [model.name for model in service.models]
-    if split is not None:
-        options = replace(options, split=parse_split(split, names))
-    app = make_app(service, metrics, open_store(store) if store else None, shown, options)
+    if what.split is not None:
+        options = replace(options, split=parse_split(what.split, names))
+    app = make_app(service, metrics, open_store(what.store) if what.store else None, shown, options)
     log = _log_to_standard_error()
     metrics.watch_log(lambda: log.dropped)
     if worker is None:

@@ -15,7 +15,7 @@ from rich.markup import escape
 from abaca.cli import show
 from abaca.cli.columns import Json
 from abaca.durable import write_text
-from abaca.errors import SpecError, StoreError
+from abaca.errors import BusyError, SpecError, StoreError
 
 if TYPE_CHECKING:
     from abaca.serve.events import Store
@@ -46,6 +46,8 @@ def _opened(address: str, *, new: bool = False) -> Iterator["Store"]:
     store.seconds = SECONDS
     try:
         yield store
+    except BusyError as error:
+        raise StoreError(f"{error}; try again when the store can be used") from error
     finally:
         store.close()
 

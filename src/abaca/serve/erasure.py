@@ -23,7 +23,7 @@ Rows = Sequence[Sequence[Any]]
 ANY = "SELECT 1 FROM abaca_erased LIMIT 1"
 FIND = 'SELECT key, "until" FROM abaca_erased WHERE key IN ({keys})'
 BURY = (
-    'INSERT INTO abaca_erased (key, "until") VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "until" = '
+    'INSERT INTO abaca_erased (key, "until") VALUES {rows} ON CONFLICT (key) DO UPDATE SET "until" = '
     'CASE WHEN excluded."until" > abaca_erased."until" THEN excluded."until" ELSE abaca_erased."until" END'
 )
 AUDIT = "INSERT INTO abaca_audit (time, who, what, subject) VALUES (?, ?, ?, ?)"
@@ -58,14 +58,22 @@ def without_erased(run: Run, salt: str, batches: Sequence[Rows]) -> list[Rows]:
     return [[row for row in rows if not is_erased(row)] for rows in batches]
 
 
+def bury(run: Run, tombstones: Sequence[tuple[str, float]]) -> int:
+    """Add tombstones, each key once; the later moment counts. Their number."""
+    for begin in range(0, len(tombstones), AT_ONCE):
+        some = tombstones[begin : begin + AT_ONCE]
+        run(BURY.format(rows=", ".join(["(?, ?)"] * len(some))), *(value for row in some for value in row))
+    return len(tombstones)
+
+
 def erase(run: Run, salt: str, user: str, who: str) -> int:
     """Delete the rows of a user in a transaction, and bury the user; the number of events."""
     now, deleted = time.time(), []
     for table in OF_USER:
-        for (id,) in run(f'SELECT id FROM {table} WHERE "user" = ?', user).fetchall():
-            run(BURY, key_of(salt, "id", id), ALWAYS)
+        ids = run(f'SELECT id FROM {table} WHERE "user" = ?', user).fetchall()
+        bury(run, [(key_of(salt, "id", id), ALWAYS) for (id,) in ids])
         deleted.append(run(f'DELETE FROM {table} WHERE "user" = ?', user).rowcount)
-    run(BURY, key_of(salt, "user", user), now)
+    bury(run, [(key_of(salt, "user", user), now)])
     run(AUDIT, now, who, "erase", key_of(salt, "user", user)[:16])
     return int(deleted[0])
 

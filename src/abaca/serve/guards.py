@@ -56,6 +56,10 @@ class RequestLog:
 
         try:
             await self.app(scope, receive, record)
+        except asyncio.CancelledError:  # the server ends, and does not wait for this request any longer
+            if not status:
+                ending = problem(503, "the server is shutting down", HINTS[503], {"retry-after": "1"})
+                await ending(scope, receive, record)
         except Exception:
             logging.getLogger(__name__).exception("request %s failed", request_id)
             answer = problem(500, "the server failed to answer", f"its log has the cause under {request_id}")

@@ -15,7 +15,7 @@ from typing import Any
 
 from abaca.durable import whole_file
 from abaca.errors import StoreError
-from abaca.serve.erasure import AUDIT, BURY
+from abaca.serve.erasure import AUDIT, bury
 from abaca.serve.events import ADD, Store
 from abaca.serve.feedback import ADD_FEEDBACK
 from abaca.serve.layout import FIND_SALT, FIND_VERSION, Run, make_layout
@@ -111,7 +111,7 @@ def restore(store: Store, path: Path, who: str) -> dict[str, int]:
         if salt != store.salt:
             _take_salt(store, salt, path)
         erased = source.execute(f"SELECT {COPIED['abaca_erased']} FROM abaca_erased").fetchall()
-        store._transact(lambda run: _bury(run, erased))
+        store._transact(lambda run: bury(run, erased))
         added: dict[str, int] = {}
         for name, sql in (("events", ADD), ("feedback", ADD_FEEDBACK)):
             columns = COPIED[f"abaca_{name}"].removeprefix("place, ")
@@ -148,12 +148,6 @@ def _take_salt(store: Store, salt: str, path: Path) -> None:
 
     store._transact(take)
     store.salt = salt
-
-
-def _bury(run: Run, erased: list[Any]) -> int:
-    for row in erased:
-        run(BURY, *row)
-    return len(erased)
 
 
 def _note(run: Run, lines: list[Any], who: str, name: str) -> int:

@@ -57,15 +57,18 @@ class PostgresStore(Store):
     @contextmanager
     def snapshot(self) -> Iterator[Callable[[str], Iterator[Sequence[Any]]]]:
         """A function that reads queries as of one moment."""
-        with psycopg.connect(self._pool.address, client_encoding="utf8") as connection:
-            connection.isolation_level, connection.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
 
-            def rows(sql: str) -> Iterator[Sequence[Any]]:
-                with connection.cursor(name="abaca_snapshot") as cursor:
-                    cursor.itersize = PAGE
-                    yield from cursor.execute(_sql(sql))
+        def rows(sql: str) -> Iterator[Sequence[Any]]:
+            with connection.cursor(name="abaca_snapshot") as cursor:
+                cursor.itersize = PAGE
+                yield from cursor.execute(_sql(sql))
 
-            yield rows
+        try:
+            with psycopg.connect(self._pool.address, client_encoding="utf8") as connection:
+                connection.isolation_level, connection.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
+                yield rows
+        except psycopg.Error as error:
+            raise BusyError(f"the store's database cannot be read ({_said(error)})") from error
 
     def scrub(self) -> None:
         """Nothing: a server cannot wait for a vacuum. PostgreSQL makes one by itself, the command line at once."""
@@ -76,8 +79,11 @@ class PostgresStore(Store):
 
     def vacuum(self) -> None:
         """Take deleted rows out of the tables; what is left of their bytes is overwritten by later rows."""
-        with psycopg.connect(self._pool.address, autocommit=True) as connection:
-            connection.execute("VACUUM abaca_events, abaca_feedback")
+        try:
+            with psycopg.connect(self._pool.address, autocommit=True) as connection:
+                connection.execute("VACUUM abaca_events, abaca_feedback")
+        except psycopg.Error as error:
+            raise BusyError(f"the rows are deleted, but a vacuum failed ({_said(error)})") from error
 
     def check(self) -> None:
         """Raise BusyError where the database cannot be written, soon."""

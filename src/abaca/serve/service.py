@@ -81,7 +81,13 @@ class Service:
     A request keeps the version that it began with. `reload` reads every model again and replaces all or none.
     """
 
-    def __init__(self, folders: Sequence[Path], batch: int = BATCH, observe: Callable[[int], None] | None = None):
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        batch: int = BATCH,
+        observe: Callable[[int], None] | None = None,
+        patience: float = QUEUE_SECONDS,
+    ) -> None:
         self._folders = _named(folders)
         self._models = {name: _load(name, folder) for name, folder in self._folders.items()}
         self._reloading, self._adding = threading.Lock(), threading.Lock()
@@ -89,7 +95,7 @@ class Service:
         self._observe = observe or (lambda size: None)
         self._failures: dict[str, int] = {}
         """Passes of a model that failed, one after another."""
-        self.batcher: Batcher[_Job, Recommendations] = Batcher(self._answer, batch, ROOM, QUEUE_SECONDS)
+        self.batcher: Batcher[_Job, Recommendations] = Batcher(self._answer, batch, ROOM, patience)
 
     @property
     def models(self) -> list[Loaded]:

@@ -74,8 +74,11 @@ class SqliteStore(Store):
     def snapshot(self) -> Iterator[Callable[[str], Iterator[Sequence[Any]]]]:
         """A function that reads queries as of one moment."""
         with closing(self._connect(self.path)) as connection:
-            connection.execute("BEGIN")
-            yield connection.execute
+            try:
+                connection.execute("BEGIN")
+                yield connection.execute
+            except sqlite3.Error as error:
+                raise BusyError(f"the store cannot be read ({error}); `abaca store check` looks for damage") from error
 
     def faults(self) -> list[str]:
         """What SQLite finds wrong with the file."""

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,6 +58,10 @@ class _Slot:
         self.ready = False
         self.open = 0
         """Connections that it has."""
+        self.last = 0.0
+        """When it got the last one."""
+        self.handed: deque[socket.socket] = deque()
+        """Connections that were handed to it and that it has not taken yet; others get them if it dies."""
 
 
 class Supervisor:
@@ -72,6 +77,8 @@ class Supervisor:
         self._first = asyncio.Event()
         """Set when the first worker is ready, or nothing is started any more."""
         self._announced = False
+        self._homeless: list[socket.socket] = []
+        """Connections that were accepted while no worker was ready."""
 
     async def run(self) -> int:
         """Serve until SIGTERM or SIGINT; SIGHUP is passed on. The exit code."""
@@ -126,15 +133,15 @@ class Supervisor:
             )  # fmt: skip
         sockets.setblocking(False)
         slot.sockets, slot.open = sockets, 0
-        asyncio.get_running_loop().add_reader(sockets, self._closed, slot)
+        asyncio.get_running_loop().add_reader(sockets, self._told, slot)
         reader, slot.messages = await asyncio.open_unix_connection(sock=messages, limit=LONGEST_LINE)
         if self._ending.is_set():
             slot.process.terminate()
         relaying = asyncio.create_task(self._relay(slot, reader))
         code = await slot.process.wait()
-        slot.ready, slot.process = False, None
-        self._listen(any(one.ready for one in self.slots) and not self._ending.is_set())
-        asyncio.get_running_loop().remove_reader(sockets)
+        slot.process = None
+        self._told(slot)
+        self._died(slot)
         relaying.cancel()
         slot.messages.close()
         sockets.close()
@@ -161,6 +168,9 @@ class Supervisor:
             self.announced(message)
         if self._announced and not self._ending.is_set():
             self._listen(True)
+            homeless, self._homeless = self._homeless, []
+            for connection in homeless:
+                self._place(connection)
 
     def _listen(self, wanted: bool) -> None:
         """Accept connections, or leave them in the queue of the system."""
@@ -184,24 +194,39 @@ class Supervisor:
                 connection, _ = listener.accept()
             except OSError:  # none is left, or the client is gone
                 return None
-            with connection:
-                for slot in sorted(ready, key=lambda one: one.open):
-                    if _hand_over(slot, connection):
-                        break
+            self._place(connection)
         return None
 
-    def _closed(self, slot: _Slot) -> None:
-        """A worker sends a byte for each connection that ended."""
+    def _place(self, connection: socket.socket) -> None:
+        """Hand a connection to a worker, or keep it until one is ready."""
+        ready = [slot for slot in self.slots if slot.ready]
+        if not any(_hand_over(slot, connection) for slot in sorted(ready, key=lambda one: (one.open, one.last))):
+            self._homeless.append(connection)
+
+    def _told(self, slot: _Slot) -> None:
+        """A worker sends a byte for each connection that it took, and one for each that ended."""
         assert slot.sockets is not None
         try:
-            ended = len(slot.sockets.recv(4096))
+            told = slot.sockets.recv(4096)
         except BlockingIOError:
             return
         except OSError:
-            ended = 0
-        slot.open -= ended
-        if not ended:  # the worker is dead
-            asyncio.get_running_loop().remove_reader(slot.sockets)
+            told = b""
+        slot.open -= told.count(b"-")
+        for _ in range(told.count(b"+")):
+            slot.handed.popleft().close()
+        if not told:
+            self._died(slot)
+
+    def _died(self, slot: _Slot) -> None:
+        """Give the others what a dead worker has not taken."""
+        assert slot.sockets is not None
+        asyncio.get_running_loop().remove_reader(slot.sockets)
+        slot.ready = False
+        if not any(one.ready for one in self.slots):
+            self._listen(False)
+        while slot.handed:
+            self._place(slot.handed.popleft())
 
     def _signal(self, number: int) -> None:
         for slot in self.slots:
@@ -217,7 +242,8 @@ def _hand_over(slot: _Slot, connection: socket.socket) -> bool:
         socket.send_fds(slot.sockets, [b"+"], [connection.fileno()])
     except OSError:
         return False
-    slot.open += 1
+    slot.open, slot.last = slot.open + 1, time.monotonic()
+    slot.handed.append(connection)
     return True
 
 

@@ -34,6 +34,8 @@ def try_out(folder: Path, recommender: Recommender, facts: dict[str, Any]) -> No
         for history in ([], [ids[0]], full):
             for times in (None, list(range(len(history)))):
                 _answers(recommender, history, times, policies, predicts=not rule)
+    except ModelError:
+        raise
     except Exception as error:
         why = str(error) or type(error).__name__
         raise ModelError(f"{folder} cannot answer ({why}); train it again, or go back to an earlier one") from error
@@ -49,7 +51,7 @@ def _answers(
     for answer in found:
         json.dumps(schemas.answer(answer), allow_nan=False)
     if history and predicts and not all(map(_is_predicted, found)):
-        raise ModelError("probabilities are no numbers")
+        raise ValueError("probabilities are no numbers")
 
 
 def _is_predicted(answer: Recommendations) -> bool:

@@ -109,6 +109,8 @@ class Worker:
         if not content:
             asyncio.get_running_loop().remove_reader(self.place.sockets.fileno())
             return
+        with contextlib.suppress(OSError):
+            self.place.sockets.send(b"+")
         for descriptor in descriptors:
             self._start(self._connect(server, socket.socket(fileno=descriptor)))
 

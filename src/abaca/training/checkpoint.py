@@ -242,7 +242,12 @@ class Saved:
                 "this model does not keep its log, so new rows cannot be added to it; give the whole log, old rows "
                 "included, with `whole=True`, or train with `updatable=True`"
             )
-        return pyarrow.parquet.read_table(self.ledger) if isinstance(self.ledger, Path) else self.ledger
+        if not isinstance(self.ledger, Path):
+            return self.ledger
+        try:
+            return pyarrow.parquet.read_table(self.ledger)
+        except (OSError, pyarrow.ArrowException) as error:
+            raise ModelError(f"{self.ledger} cannot be read ({error}); update with the whole log instead") from error
 
 
 @dataclass(frozen=True)
@@ -479,7 +484,7 @@ def _restored(name: str, catalogue: Catalogue, tensors: dict[str, Tensor]) -> Ba
         raise ValueError(f"it counts {baseline.catalogue} items where the catalogue has {catalogue.size}")
     if catalogue.size:
         none = torch.zeros(2, 0, dtype=torch.int64)
-        histories = Histories.of([[0], np.arange(catalogue.size)])
+        histories = Histories.of([[0], np.arange(min(catalogue.size, 100))])
         baseline.ask(histories, Question(torch.zeros(2, dtype=torch.int64), 1, none, none))
     return baseline
 
