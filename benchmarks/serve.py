@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,14 +81,26 @@ class Server:
 
     @property
     def cpu(self) -> float:
-        """CPU seconds it has used."""
-        times = psutil.Process(self.process.pid).cpu_times()
-        return float(times.user + times.system)
+        """CPU seconds it has used, with its workers."""
+        used = 0.0
+        for one in self._processes():
+            with suppress(psutil.NoSuchProcess):
+                times = one.cpu_times()
+                used += times.user + times.system
+        return used
 
     @property
     def resident(self) -> int:
-        """Bytes of memory it holds."""
-        return int(psutil.Process(self.process.pid).memory_info().rss)
+        """Bytes of memory it holds, with its workers."""
+        held = 0
+        for one in self._processes():
+            with suppress(psutil.NoSuchProcess):
+                held += int(one.memory_info().rss)
+        return held
+
+    def _processes(self) -> list[psutil.Process]:
+        first = psutil.Process(self.process.pid)
+        return [first, *first.children()]
 
 
 @contextmanager
