@@ -22,11 +22,13 @@ from abaca.data.sequences import Sequences
 from abaca.data.synthetic import synthetic_log
 from abaca.recommender import load
 from abaca.training import gradients
+from abaca.training.callbacks import Callback, Step
 from abaca.training.checkpoint import RECORD, STATE, read_progress
 from abaca.training.group import Group
 
 from . import together
 from .processes import run, start, wait
+from .test_trainer import Cut, CutAfter, quick_recommender
 
 PROGRAM = [sys.executable, together.__file__]
 ABACA = [sys.executable, "-m", "abaca"]
@@ -93,6 +95,26 @@ def test_three_processes_take_the_steps_of_one_for_weights_features_and_few_wind
     """With 7 targets a step has one or two windows, so that a process has none."""
     rest = ["types", "features", "sampled features", "few windows"]
     check(rest, 3, folders, tmp_path / "three", monkeypatch)
+
+
+def test_a_restart_continues_its_own_run_although_the_command_overwrites(
+    small: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    class Steps(Callback):
+        def on_step(self, step: Step) -> None:
+            seen.append((step.epoch, step.step))
+
+    often, place = {"checkpoint_minutes": 0.0}, {"folder": tmp_path / "model", "overwrite": True}
+    with pytest.raises(Cut):
+        quick_recommender(**often).fit(small, **place, callback=CutAfter(1, 2))
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    quick_recommender(**often).fit(small, **place, callback=Steps())
+    assert seen[0] == (1, 2)
+    seen.clear()
+    quick_recommender(**often, lr=0.03).fit(small, **place, callback=Steps())
+    assert seen[0] == (0, 1)  # another run is replaced
 
 
 @pytest.fixture
