@@ -33,7 +33,7 @@ class Shape:
     @classmethod
     def of(cls, sequences: Sequences) -> "Shape":
         """Read it off prepared sequences."""
-        return cls(sequences.users, sequences.catalogue.size, int((sequences.train_end - sequences.offsets[:-1]).sum()))
+        return cls(sequences.users, sequences.catalogue.size, sequences.training_interactions)
 
     @property
     def length(self) -> float:

@@ -9,6 +9,7 @@ AbacaError                 every error the library raises on purpose
     ├── SequencesError     a prepared folder that is missing, damaged or of another version
     ├── TrainingError      training that cannot go on as it was set up
     │   └── DivergedError  its numbers are not finite any more
+    ├── ProcessError       processes that train together and lost each other
     ├── ModelError         a model directory that is missing, damaged or of another version
     ├── StoreError         a store of events that cannot be opened or is of another version
     └── QueryError         a question a model cannot answer
@@ -50,6 +51,9 @@ class UserError(AbacaError):
     Options in it are in backquotes as Python spells them, like `min_user=3`; the command line shows them as flags.
     """
 
+    reported: bool = False
+    """Whether another process of the same run shows it."""
+
 
 class LogError(UserError):
     """The interaction log cannot be read as it is."""
@@ -73,6 +77,10 @@ class TrainingError(UserError):
 
 class DivergedError(TrainingError):
     """Training whose loss, weights or scores are not finite any more."""
+
+
+class ProcessError(UserError):
+    """Processes that train together cannot reach each other any more."""
 
 
 class ModelError(UserError):

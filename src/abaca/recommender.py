@@ -4,7 +4,7 @@ import copy
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from abaca.data.reading.tables import is_table, to_arrow
 from abaca.data.sequences import Sequences, is_prepared
 from abaca.data.temporary import Temporary
 from abaca.display import RecommendationBatch, html_table
-from abaca.errors import ModelError, QueryError, SpecError
+from abaca.errors import LogError, ModelError, QueryError, SpecError
 from abaca.evaluation.baselines import Baseline
 from abaca.evaluation.evaluate import Evaluation, evaluate
 from abaca.evaluation.ranker import ModelRanker
@@ -50,6 +50,7 @@ from abaca.training.callbacks import Callback
 from abaca.training.candidates import candidates
 from abaca.training.checkpoint import RULE, Saved, load_model, locked_run, save_model
 from abaca.training.document import options_of
+from abaca.training.group import Group, current
 from abaca.training.halving import LONGEST, Search, leave_search
 from abaca.training.newitems import checked_items, with_items
 from abaca.training.progress import ProgressBar, is_interactive
@@ -150,33 +151,46 @@ class Recommender:
         With `budget`, a time such as "20m", it searches encoders and options that were not given, and trains the best.
         `callback` is one `Callback` or several. `progress` shows a bar; by default only in a terminal or a notebook,
         and when no `callback` is given. With `updatable` the model keeps a copy of the log, so that `update` needs new
-        rows only.
+        rows only. Processes that `torch.distributed` has connected train together, if all of them call it; the first
+        has the folder, the callbacks and the progress.
         """
         if resume and overwrite:
             raise SpecError("resume continues the run that is there, overwrite replaces it: give one of them")
-        where = None if folder is None else Path(folder)
+        group = current()
+        where = None if folder is None or group.rank else Path(folder)
         clock = None if budget is None else self._clock(budget, refit)
         self._check_place(data, where)
         self._run(refit)  # refuses a refit without a fit
         self._items = self._item_table(refit) if items is None else items
         callbacks = _callbacks(callback, progress=progress)
-        with nullcontext() if where is None else locked_run(where, keep=not (resume or overwrite)):
+        with ExitStack() as stack:
+            keep = not (resume or overwrite or group.restarted)
+            group.first(lambda: None if where is None else stack.enter_context(locked_run(where, keep=keep)))
             if updatable:
-                data = self._log(data)
-            sequences = self.open(data, items if is_prepared(data) else self._items)
+                data = group.lead(lambda: self._log(data)) or data
+            sequences = self._open_together(data, items if is_prepared(data) else self._items, group)
             if not refit and self.encoder != RULE:
                 self._choose_options(sequences)
-            run = replace(self._run(refit), ledger=rows_of(data) if updatable else None)
-            if clock is not None:
-                search = self._search(run, sequences)
+            run = replace(self._run(refit), ledger=rows_of(data) if updatable and not group.rank else None)
+            search = None if clock is None else self._search(run, sequences)
+            resume = group.first(lambda: resume or _goes_on(search or run, sequences, where, group, overwrite))
+            if search is not None and clock is not None:
                 saved = search.train(sequences, self.device, clock, where, resume=resume, callbacks=callbacks)
                 self._take_options(saved)
             else:
-                if where is not None:
-                    leave_search(where, resume=resume)
+                group.first(lambda: None if where is None else leave_search(where, resume=resume))
                 saved = run.train(sequences, self.device, where, resume=resume, callbacks=callbacks)
         self.sequences = sequences
         return self._adopt(saved)
+
+    def _open_together(self, data: Any, items: Any, group: Group) -> Sequences:
+        """What all processes read: the first of each machine prepares a log or verifies a prepared folder."""
+        own = group.lead(lambda: self.open(data, items))
+        path = group.of_machine(None if own is None else own.path)
+        sequences = Sequences.open(path) if own is None else own
+        if len(set(group.gather(sequences.fingerprint))) > 1:
+            raise LogError("the machines of this run read different logs; give the same files to all of them")
+        return sequences
 
     def _clock(self, budget: str, refit: bool) -> Clock:
         """The time of a search; refused where there is nothing to search."""
@@ -516,11 +530,18 @@ class Recommender:
 
 
 def _callbacks(given: Callback | Sequence[Callback] | None, *, progress: bool | None) -> list[Callback]:
-    """The callbacks that were given, after a progress bar where one is wanted."""
+    """The callbacks that were given, after a progress bar where one is wanted; of a group, the first process's."""
+    if current().rank:
+        return []
     callbacks = [given] if isinstance(given, Callback) else list(given or ())
     if progress or (progress is None and not callbacks and is_interactive()):
         callbacks.insert(0, ProgressBar())
     return callbacks
+
+
+def _goes_on(run: Run | Search, sequences: Sequences, where: Path | None, group: Group, overwrite: bool) -> bool:
+    """Whether processes that torchrun has started again continue what is in the folder."""
+    return where is not None and group.restarted and (not overwrite or run.is_in(where, sequences))
 
 
 def _check_not_prepared(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Windows and batches: every training target once, in an order that (seed, epoch) decides."""
 
+import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from abaca.data import batches
 from abaca.data.batches import (
     Batch,
     Epochs,
@@ -176,7 +178,7 @@ def test_golden_batch() -> None:
 def test_times_are_those_of_the_inputs_and_of_the_targets() -> None:
     """The moment of a prediction is when its target happened, never later."""
     for batch in epochs([7, 3, 12], targets=3, overlap=2).batches(0):
-        (items, positions, times, now, _), targets, _ = batch
+        (items, positions, times, now, _), targets, *_ = batch
         assert (times[items != PAD] == 10 * items[items != PAD]).all()
         assert (now[positions != PAD] == 10 * targets[positions != PAD]).all()
 
@@ -216,3 +218,75 @@ def test_last_windows_put_equal_lengths_together() -> None:
     histories = Histories.of([np.zeros(length) for length in [9, 2, 9, 2, 5, 5]])
     assert [windows.items.shape for _, windows in last_windows(histories, 50, 2)] == [(2, 2), (2, 5), (2, 9)]
     assert list(last_windows(Histories.of([]), 5, 4)) == []
+
+
+@given(LENGTHS, st.integers(1, 12), st.integers(0, 12), st.integers(1, 50), st.integers(2, 4))
+def test_processes_share_every_batch_out(lengths: list[int], targets: int, overlap: int, batch: int, size: int) -> None:
+    """No target is in two processes or in none, and each process knows the whole step's number of targets and items."""
+    made = epochs(lengths, targets, overlap, batch)
+    shares = [list(made.batches(1, rank=rank, size=size)) for rank in range(size)]
+    for whole, *parts in zip(made.batches(1), *shares, strict=True):
+        assert trained(parts) == trained([whole])
+        assert {part.total for part in parts} == {whole.total} == {len(trained([whole]))}
+        assert {part.weight for part in parts} == {whole.weight}
+        items = np.union1d(whole.windows.items[whole.windows.items != PAD], whole.targets[whole.targets != PAD])
+        for part in parts:
+            assert part.step is not None
+            assert np.array_equal(np.unique(part.step.items), items)
+        sizes = [len(part.targets) for part in parts]
+        assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_process_without_windows_has_an_empty_batch() -> None:
+    second = next(epochs([5], targets=6, overlap=2).batches(0, rank=1, size=2))
+    assert second.targets.shape == (0, 0)
+    assert second.windows.items.shape == (0, 0)
+    assert second.total == 4
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments of three users, and blocks of about twenty windows."""
+    monkeypatch.setattr(batches, "SEGMENT", 3)
+    monkeypatch.setattr(batches, "BLOCK", 20)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_blocks_hold_every_target_once_and_resume_anywhere() -> None:
+    lengths = np.random.default_rng(3).integers(0, 30, 100).tolist()
+    made = epochs(lengths, targets=5, overlap=3, batch_targets=12)
+    assert len(made._blocks(0)) > 10
+    wanted = [row for b, e in zip(made.begin, made.end, strict=True) for row in range(b + 1, e)]
+    whole = list(made.batches(2))
+    assert trained(whole) == wanted
+    assert made.steps(2) == len(whole)
+    for skip in (0, 1, 17, len(whole) - 1, len(whole)):
+        rest = list(made.batches(2, skip=skip))
+        assert len(rest) == len(whole) - skip
+        assert all(equal(one, other) for one, other in zip(rest, whole[skip:], strict=True))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_blocks_have_users_from_everywhere_and_differ_by_epoch() -> None:
+    made = epochs([10] * 300, targets=5, overlap=3)
+    first, second = made._blocks(0), made._blocks(1)
+    assert np.array_equal(np.sort(np.concatenate(first)), np.arange(100))
+    assert [part.tolist() for part in first] != [part.tolist() for part in second]
+    assert np.mean([np.ptp(part) for part in first]) > 30  # of 100 segments
+
+
+def test_memory_for_an_epoch_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four times as many users: the arrays of a block, and the same peak."""
+    monkeypatch.setattr(batches, "BLOCK", 1 << 13)
+
+    def peak(users: int) -> int:
+        made = epochs([4] * users, targets=25, overlap=25, batch_targets=1000)
+        next(iter(made.batches(0)))  # numpy's own first allocations
+        tracemalloc.start()
+        for _ in made.batches(0):
+            pass
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    assert peak(1 << 16) < 1.3 * peak(1 << 14)

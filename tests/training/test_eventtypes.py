@@ -47,7 +47,7 @@ def test_every_target_of_a_weighted_type_is_trained_once_with_its_weight(shop: S
     assert shop.events is not None
     weights = [1.0, 0.25, 0.0]
     trained = []
-    for windows, targets, weight in epochs(shop, weights).batches(0):
+    for windows, targets, weight, _ in epochs(shop, weights).batches(0):
         assert weight is not None
         assert windows.now is not None
         assert windows.types is not None
@@ -80,7 +80,7 @@ def test_types_of_the_inputs_are_those_of_the_log(shop: Sequences) -> None:
     assert shop.times is not None
     assert shop.events is not None
     first = {time: place for place, time in enumerate(shop.times[: shop.offsets[1]])}
-    for windows, _, _ in epochs(shop, None).batches(0):
+    for windows, *_ in epochs(shop, None).batches(0):
         assert windows.types is not None
         assert windows.times is not None
         places = np.array([[first[time] for time in row] for row in windows.times])  # all users have the same rounds

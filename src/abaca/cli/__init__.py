@@ -108,7 +108,9 @@ def main() -> None:
         _register_plugins(os.environ.get(PLUGINS, ""))
         app()
     except UserError as error:
-        errors_to().print(f"[bold red]error:[/] {_escaped(with_flags(str(error)))}", highlight=False, soft_wrap=True)
+        if not error.reported:
+            shown = _escaped(with_flags(str(error)))
+            errors_to().print(f"[bold red]error:[/] {shown}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -164,6 +164,8 @@ def command(
     To train on everything before serving: [bold]abaca train purchases.csv final/ --refit model/[/]
 
     The best model within a time: [bold]abaca train purchases.csv model/ --budget 20m[/]
+
+    By several processes: [bold]torchrun --nproc-per-node=2 -m abaca train purchases.csv model/[/]
     """
     given = {key: value for key, value in locals().items() if key in _TUNABLE and value is not None}
     if reads_types(event, events) and refit is None:
@@ -173,25 +175,31 @@ def command(
     import torch
 
     from abaca.training.checkpoint import held
+    from abaca.training.group import joined
     from abaca.training.trackers import tracker
 
     logging.getLogger("abaca.training").addHandler(logging.NullHandler())  # its warnings are part of the report
-    trackers = [tracker(words) for words in track or ()]
     if threads:
         torch.set_num_threads(threads)
-    recommender = _recommender(chosen, refit)
-    columns = {"user": user, "item": item, "time": time, "event": event}
-    data = open_data(log, columns, on_bad_row, recommender.reading)
-    if resume and held(model) is None:
-        show.errors_to().print(escape(f"{model} holds no run to resume: a new one begins"), soft_wrap=True)
-    _warn(data, recommender.device.type)
-    place: dict[str, Any] = {"folder": model, "resume": resume, "overwrite": overwrite, "items": items}
-    try:
-        what: dict[str, Any] = {"refit": refit is not None, "budget": budget, "updatable": updatable}
-        recommender.fit(data, progress=True, callback=trackers, **what, **place)
-    except KeyboardInterrupt:
-        show.errors_to().print("stopped; the same command with --resume continues", soft_wrap=True)
-        raise typer.Exit(130) from None
+    with joined() as group:
+        trackers = [tracker(words) for words in track or ()] if not group.rank else []
+        recommender = _recommender(chosen, refit)
+        columns = {"user": user, "item": item, "time": time, "event": event}
+        data = group.lead(lambda: open_data(log, columns, on_bad_row, recommender.reading)) or log
+        if not group.rank:
+            if resume and held(model) is None:
+                show.errors_to().print(escape(f"{model} holds no run to resume: a new one begins"), soft_wrap=True)
+            _warn(data, recommender.device.type)
+        place: dict[str, Any] = {"folder": model, "resume": resume, "overwrite": overwrite, "items": items}
+        try:
+            what: dict[str, Any] = {"refit": refit is not None, "budget": budget, "updatable": updatable}
+            recommender.fit(data, progress=True, callback=trackers, **what, **place)
+        except KeyboardInterrupt:
+            if not group.rank:
+                show.errors_to().print("stopped; the same command with --resume continues", soft_wrap=True)
+            raise typer.Exit(130) from None
+    if group.rank:
+        return  # the first process reports
     _report(recommender, log, model)
     if refit is None:
         _compare_with_rules(recommender)

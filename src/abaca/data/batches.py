@@ -3,6 +3,10 @@
 A window trains `targets` consecutive targets of one user and has up to `overlap` leading inputs without loss. Every
 training target is in exactly one window of an epoch; the boundaries are redrawn each epoch. What an epoch holds,
 and in which order, depends on (seed, epoch) alone, so a resumed run needs only the number of the next step.
+
+Processes that train together share the windows of each batch out. A log with more windows than BLOCK is shuffled in
+two levels, so that memory does not grow with it: segments of neighbouring users are put into blocks at random, and the
+windows of a block are then shuffled as a small log is.
 """
 
 from collections.abc import Iterator
@@ -19,6 +23,10 @@ Weights = npt.NDArray[np.float32]
 
 SORTED_TOGETHER = 64
 """Windows of about this many batches are sorted by length before they are cut into batches."""
+BLOCK = 1 << 22
+"""Windows that are shuffled together, about; cutting them into batches takes 0.5 GB."""
+SEGMENT = 1 << 10
+"""Neighbouring users that are in one block."""
 
 
 class Batch(NamedTuple):
@@ -27,6 +35,27 @@ class Batch(NamedTuple):
     windows: Windows[Arrays]
     targets: Ints  # (B, T) the item that follows each position; PAD for none
     weights: Weights | None = None  # (B, T) of each target in the loss; None where all are alike
+    step: "WholeStep | None" = None  # of all processes; None where one process trains alone
+
+    @property
+    def total(self) -> int:
+        """The number of the step's targets, over all processes."""
+        return int((self.targets >= 0).sum()) if self.step is None else self.step.total
+
+    @property
+    def weight(self) -> float:
+        """The sum of their weights."""
+        if self.step is None:
+            return self.total if self.weights is None else float(self.weights.sum(dtype=np.float64))
+        return self.step.weight
+
+
+class WholeStep(NamedTuple):
+    """The batch of a step, which several processes share out."""
+
+    total: int  # targets
+    weight: float  # the sum of their weights
+    items: Ints  # inputs and targets, in any order
 
 
 class Ranges(NamedTuple):
@@ -41,6 +70,23 @@ class Ranges(NamedTuple):
 
     def take(self, index: Ints) -> "Ranges":
         return Ranges(self.start[index], self.first[index], self.end[index])
+
+    @property
+    def inputs(self) -> Ints:
+        """The rows that are inputs, a window after the other."""
+        return rows_between(self.start, self.end - 1)
+
+    @property
+    def trained(self) -> Ints:
+        """The rows that are targets, a window after the other."""
+        return rows_between(self.first, self.end)
+
+
+def rows_between(begin: Ints, end: Ints) -> Ints:
+    """The numbers from each begin to before its end, one stretch after another."""
+    lengths = end - begin
+    rows: Ints = np.arange(lengths.sum()) + np.repeat(begin - (np.cumsum(lengths) - lengths), lengths)
+    return rows
 
 
 def draw_windows(begin: Ints, end: Ints, targets: int, overlap: int, rng: np.random.Generator) -> Ranges:
@@ -89,17 +135,17 @@ def make_batch(
 
     With weights by type, rows of a type without weight are no targets.
     """
-    step = np.arange((windows.end - 1 - windows.start).max())
+    step = np.arange((windows.end - 1 - windows.start).max(initial=0))
     inside = step < (windows.end - 1 - windows.start)[:, None]  # (B, L)
     read = np.where(inside, windows.start[:, None] + step, 0)
-    turn = np.arange((windows.end - windows.first).max())
+    turn = np.arange((windows.end - windows.first).max(initial=0))
     asked = turn < (windows.end - windows.first)[:, None]  # (B, T)
     positions = np.where(asked, (windows.first - 1 - windows.start)[:, None] + turn, PAD)
     trained = np.where(asked, windows.first[:, None] + turn, 0)
     weights = None
     if types is not None and type_weights is not None:
         weights = np.where(asked, type_weights[types[trained]], np.float32(0))
-        kept = np.argsort(weights == 0, axis=1, kind="stable")[:, : (weights > 0).sum(1).max()]
+        kept = np.argsort(weights == 0, axis=1, kind="stable")[:, : (weights > 0).sum(1).max(initial=0)]
         positions, trained, weights = (np.take_along_axis(part, kept, 1) for part in (positions, trained, weights))
         asked = weights > 0
         positions = np.where(asked, positions, PAD)
@@ -141,27 +187,65 @@ class Epochs(NamedTuple):
     type_weights: Weights | None = None  # (K,) of each type in the loss; None where all are alike
     replay: "Replay | None" = None
 
-    def batches(self, epoch: int, skip: int = 0) -> Iterator[Batch]:
-        """Batches of an epoch, from number `skip` on."""
-        windows, order = self._plan(epoch)
-        for index in order[skip:]:
-            yield make_batch(self.items, self.times, windows.take(index), self.types, self.type_weights)
+    def batches(self, epoch: int, skip: int = 0, rank: int = 0, size: int = 1) -> Iterator[Batch]:
+        """Batches of an epoch, from number `skip` on; of `size` processes each has its share of every batch."""
+        for number, segments in enumerate(blocks := self._blocks(epoch)):
+            windows, order = self._plan(epoch, segments, number if len(blocks) > 1 else None)
+            for index in order[skip:]:
+                yield self._batch(windows.take(index), rank, size)
+            skip = max(0, skip - len(order))
 
     def steps(self, epoch: int) -> int:
         """How many batches an epoch has."""
-        return len(self._plan(epoch)[1])
+        blocks = self._blocks(epoch)
+        plans = (self._plan(epoch, each, number if len(blocks) > 1 else None) for number, each in enumerate(blocks))
+        return sum(len(order) for _, order in plans)
 
-    def _plan(self, epoch: int) -> tuple[Ranges, list[Ints]]:
-        rng = np.random.default_rng([self.seed, epoch])
-        windows, counts = draw_windows(self.begin, self.end, self.targets, self.overlap, rng), None
+    def _blocks(self, epoch: int) -> list[Ints]:
+        """The numbers of the segments of each block; one block where the log is small."""
+        first = np.arange(0, len(self.begin), SEGMENT)
+        last = np.minimum(first + SEGMENT, len(self.begin)) - 1
+        windows = SEGMENT + (self.end[last] - self.begin[first]) // self.targets  # at most
+        if windows.sum() <= BLOCK:
+            return [np.arange(len(first))]
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(first))
+        block = (np.cumsum(windows[order]) - windows[order]) // BLOCK
+        return [np.sort(part) for part in np.split(order, np.flatnonzero(np.diff(block)) + 1)]
+
+    def _plan(self, epoch: int, segments: Ints, number: int | None) -> tuple[Ranges, list[Ints]]:
+        """The windows of a block, and those of each of its batches."""
+        rng = np.random.default_rng([self.seed, epoch] if number is None else [self.seed, epoch, number])
+        users = rows_between(segments * SEGMENT, np.minimum((segments + 1) * SEGMENT, len(self.begin)))
+        begin, end = np.asarray(self.begin[users]), np.asarray(self.end[users])
+        windows, counts = draw_windows(begin, end, self.targets, self.overlap, rng), None
         if self.types is not None and self.type_weights is not None:
-            before = np.concatenate([[0], np.cumsum((self.type_weights > 0)[self.types])])
-            counts = before[windows.end] - before[windows.first]
+            before = np.cumsum((self.type_weights > 0)[self.types[windows.trained]])
+            ends = np.cumsum(windows.end - windows.first) - 1
+            counts = np.diff(before[ends], prepend=0) if len(ends) else ends
             windows, counts = windows.take(np.flatnonzero(counts)), counts[counts > 0]
         if self.replay is not None:
             kept = self.replay.kept(windows, rng)
             windows, counts = windows.take(kept), None if counts is None else counts[kept]
         return windows, order_batches(windows, self.batch_targets, rng, counts)
+
+    def _batch(self, windows: Ranges, rank: int, size: int) -> Batch:
+        """The share of a batch; every `size`-th window, since neighbours have similar lengths."""
+        if size == 1:
+            return make_batch(self.items, self.times, windows, self.types, self.type_weights)
+        share = windows.take(np.arange(rank, len(windows), size))
+        batch = make_batch(self.items, self.times, share, self.types, self.type_weights)
+        return batch._replace(step=self._whole(windows))
+
+    def _whole(self, windows: Ranges) -> WholeStep:
+        trained = windows.trained
+        weights = np.ones(len(trained), dtype=np.float32)
+        if self.types is not None and self.type_weights is not None:
+            weights = self.type_weights[self.types[trained]]
+            if len(np.unique(self.type_weights[self.type_weights > 0])) == 1:
+                weights = np.where(weights > 0, np.float32(1), np.float32(0))
+        trained, weights = trained[weights > 0], weights[weights > 0]
+        items = self.items[np.concatenate([windows.inputs, trained])].astype(np.int64)
+        return WholeStep(len(trained), float(weights.sum(dtype=np.float64)), items)
 
 
 def last_windows(histories: Histories, length: int, size: int) -> Iterator[tuple[Ints, Windows[Arrays]]]:

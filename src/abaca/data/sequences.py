@@ -129,7 +129,13 @@ class Sequences:
         """Training targets of an epoch: of the types that are predicted, every one but the first row of each user."""
         if self.types is not None:
             return int(self.manifest["counts"]["training_targets"])
-        return int(np.maximum(self.train_end - self.offsets[:-1] - 1, 0).sum())
+        without_rows = int(np.count_nonzero(self.train_end == self.offsets[:-1]))
+        return self.training_interactions - self.users + without_rows
+
+    @property
+    def training_interactions(self) -> int:
+        """Rows that training may see."""
+        return int(self.train_end.sum()) - int(self.offsets[:-1].sum())
 
     @property
     def fingerprint(self) -> str:

@@ -190,7 +190,7 @@ def evaluate(
         raise SpecError(
             f"the best {n:,} items of {len(users):,} targets do not fit into memory; ask for a lower cutoff"
         )
-    order = np.argsort(positions - sequences.offsets[users], kind="stable")  # histories of one length cost no padding
+    order = by_length(sequences, Targets(users, positions))
     parts = []
     for start in range(0, len(order), CHUNK):
         chosen = order[start : start + CHUNK]
@@ -215,6 +215,19 @@ def evaluate(
         repeats_of=repeats_of(sequences),
         warm=warm,
     )
+
+
+def by_length(sequences: Sequences, targets: Targets) -> Ints:
+    """The numbers of targets in the order in which they are ranked: histories of one length cost no padding."""
+    order: Ints = np.argsort(targets.positions - sequences.offsets[targets.users], kind="stable")
+    return order
+
+
+def dealt(sequences: Sequences, targets: Targets, rank: int, size: int) -> Ints:
+    """The numbers of the targets that one of `size` processes ranks: every `size`-th chunk of those that one ranks."""
+    order = by_length(sequences, targets)
+    own: Ints = order[np.arange(len(order)) // CHUNK % size == rank]
+    return own
 
 
 def repeats_of(sequences: Sequences) -> tuple[str, ...] | None:

@@ -57,11 +57,11 @@ class FeatureVectors(nn.Module):
         at = torch.arange(int(lengths.sum()), device=items.device) + (first - offsets).repeat_interleave(lengths)
         return F.embedding_bag(self.entries[at], self.weight, offsets, mode="sum", per_sample_weights=self.shares[at])
 
-    def kept(self, rows: Tensor) -> Tensor:
+    def kept(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Rows e_x (S, D), in training without a share of them."""
         if not self.training or not self.dropout:
             return rows
-        return rows * (torch.rand(len(rows), 1, device=rows.device) >= self.dropout)
+        return rows * (torch.rand(len(rows), 1, device=rows.device, generator=generator) >= self.dropout)
 
     def warm_matrices(self) -> tuple[Tensor, Tensor]:
         """The entries of warm items as a sparse matrix (W, F), and its transpose."""

@@ -106,28 +106,38 @@ class Model(nn.Module):
         return windows._replace(types=types), embedded + self.type_table(types)
 
     def loss(
-        self, windows: Windows[Tensor], targets: Tensor, share: float = 1.0, weights: Tensor | None = None
+        self,
+        windows: Windows[Tensor],
+        targets: Tensor,
+        share: float = 1.0,
+        weights: Tensor | None = None,
+        *,
+        sample: Sample | None = None,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
         """Sum of −log P(target) over the targets (B, T) of the predictions, each times its weight.
 
-        With a `share` below 1 it is estimated from the batch's items and this share of all others.
+        With a `share` below 1 it is estimated from the batch's items and this share of all others, or from a `sample`
+        that was drawn before. `generator` has the random numbers of items, where these are not those of windows.
         """
-        if share >= 1:
-            encoded = self.encode(windows, self._compared()).weighted(weights)
+        if share < 1 and sample is None:
+            in_batch = torch.cat([windows.items.flatten(), targets.flatten()])
+            sample = Sample.draw(in_batch, self.warm, share, generator)
+        if sample is None:
+            encoded = self.encode(windows, self._compared(None, generator)).weighted(weights)
             return self.output.loss(encoded, encoded.rows(targets))
-        sample = Sample.draw(torch.cat([windows.items.flatten(), targets.flatten()]), self.warm, share)
-        encoded = self.encode(sample.windows(windows), self._compared(sample.items))
+        encoded = self.encode(sample.windows(windows), self._compared(sample.items, generator))
         encoded = encoded._replace(bias=sample.bias).weighted(weights)
         return self.output.loss(encoded, encoded.rows(sample.numbers(targets)))
 
-    def _compared(self, items: Tensor | None = None) -> Tensor:
+    def _compared(self, items: Tensor | None, generator: torch.Generator | None) -> Tensor:
         """The vectors of the items that a loss compares: of some (S, D), or of all warm ones."""
         table = self.items.weight if items is None else F.embedding(items, self.items.weight)
         if self.features is None:
             return table
         if items is None:
-            return self.features.kept(table[: self.warm]) + self.features.of_warm()
-        return self.features.kept(table) + self.features.of(items)
+            return self.features.kept(table[: self.warm], generator) + self.features.of_warm()
+        return self.features.kept(table, generator) + self.features.of(items)
 
     @torch.no_grad()
     def scores(self, windows: Windows[Tensor]) -> Scores:

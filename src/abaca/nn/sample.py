@@ -24,9 +24,9 @@ class Sample(NamedTuple):
     bias: Tensor  # (S,) log 1/ρ for an item that was drawn, 0 for one of the batch
 
     @classmethod
-    def draw(cls, in_batch: Tensor, catalogue: int, share: float) -> "Sample":
+    def draw(cls, in_batch: Tensor, catalogue: int, share: float, generator: torch.Generator | None = None) -> "Sample":
         """The items of a batch (any shape, negative for none) and a share of the others."""
-        kept = torch.rand(catalogue, device=in_batch.device) < share
+        kept = torch.rand(catalogue, device=in_batch.device, generator=generator) < share
         present = torch.zeros_like(kept)
         present[in_batch[in_batch >= 0]] = True
         items = (kept | present).nonzero().squeeze(1)

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from abaca.data.sequences import Sequences
-from abaca.durable import append_line, write_text
 from abaca.errors import ModelError, SpecError, TrainingError
-from abaca.shapes import loads
 from abaca.training.budget import Clock, Deadline, seconds_of_epoch
 from abaca.training.callbacks import Callback, Callbacks
 from abaca.training.checkpoint import MODEL, STATE, TRIALS, Saved, load_model, save_model, write_record
+from abaca.training.group import current
 from abaca.training.run import Run
+from abaca.training.trials import Notes, Trial
 
 SEARCHED = 0.5
 """The share of the time in which candidates are compared."""
@@ -36,68 +36,6 @@ SLACK = 1.05
 """Epochs may take that much longer than they took in a trial."""
 SHOWN = ("lr", "dropout", "dim")
 """The options that a trial reports; candidates differ in them."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A candidate that was trained for some epochs, and its validation figure; None where training failed."""
-
-    candidate: int
-    encoder: str
-    options: dict[str, Any]
-    epochs: int
-    figure: float | None
-    seconds: float
-    seconds_per_epoch: float
-    overhead: float
-    """Seconds besides the epochs: start vectors and evidence."""
-    error: str | None = None
-
-    @property
-    def rank(self) -> float:
-        """For sorting: failed trials come last."""
-        return float("-inf") if self.figure is None else self.figure
-
-
-class Notes:
-    """The finished trials and the plan of an unfinished search, in a file of its folder; without one in memory."""
-
-    def __init__(self, folder: Path | None, identity: dict[str, Any]) -> None:
-        self.path = None if folder is None else folder / TRIALS
-        self.identity = identity
-        self.trials: list[Trial] = []
-        self.plan: dict[str, int] | None = None
-
-    def resume(self, clock: Clock) -> None:
-        """Read what an interrupted search has noted, and count its time."""
-        if self.path is None or not self.path.exists():
-            return
-        first, *lines = [loads(line) for line in _whole_lines(self.path)] or [{}]
-        if first != self.identity:
-            raise ModelError(
-                f"{self.path.parent} holds a search with another budget, log or options; resume with those it began "
-                "with, or replace it with `overwrite=True`"
-            )
-        self.trials = [Trial(**line["trial"]) for line in lines if "trial" in line]
-        self.plan = next((line["plan"] for line in lines if "plan" in line), None)
-        clock.add(max((line["spent"] for line in lines), default=0.0))
-
-    def begin(self) -> None:
-        """Write the file, with what was resumed."""
-        if self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            kept = _whole_lines(self.path) if self.trials or self.plan else [json.dumps(self.identity)]
-            write_text(self.path, "".join(f"{line}\n" for line in kept), ModelError)
-
-    def add(self, clock: Clock, **values: Any) -> None:
-        """Append a line, with the time that is spent so far."""
-        if self.path is not None:
-            append_line(self.path, json.dumps({**values, "spent": round(clock.spent, 3)}), ModelError)
-
-    def end(self) -> None:
-        """The model is saved, with the trials in it."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -120,16 +58,11 @@ class Search:
         """The best model that is found in the time; it is also written to the folder, if there is one."""
         if not len(sequences.valid.users):
             raise SpecError("a budget needs validation targets to choose by; prepare a log with more interactions")
-        notes = Notes(folder, self._identity(sequences, clock))
-        if folder is not None:
-            done = self._done(folder, notes) if resume else None
-            if done is not None:
-                return done
-            if resume:
-                notes.resume(clock)
-            elif (folder / STATE).exists():
-                (folder / STATE).unlink()
-        notes.begin()
+        notes, group = Notes(folder, self._identity(sequences, clock.seconds)), current()
+        done = group.first(lambda: self._begin(folder, notes, clock, resume))
+        if done is not None:
+            return done
+        notes.trials, notes.plan = group.first(lambda: (notes.trials, notes.plan))
         work = _Work(self, sequences, device, clock, notes, callbacks)
         saved = work.final(work.search(), folder)
         trials = [asdict(trial) for trial in notes.trials]
@@ -141,6 +74,19 @@ class Search:
         notes.end()
         return saved
 
+    def _begin(self, folder: Path | None, notes: Notes, clock: Clock, resume: bool) -> Saved | None:
+        """Begin a search in a folder, or resume the one that is there; its model, if it is complete already."""
+        if folder is not None:
+            done = self._done(folder, notes) if resume else None
+            if done is not None:
+                return done
+            if resume:
+                notes.resume(clock)
+            elif (folder / STATE).exists():
+                (folder / STATE).unlink()
+        notes.begin()
+        return None
+
     def _done(self, folder: Path, notes: Notes) -> Saved | None:
         """The model of a search that is complete already."""
         if not (folder / MODEL).exists() or (folder / TRIALS).exists() or (folder / STATE).exists():
@@ -151,11 +97,16 @@ class Search:
             raise ModelError(f"{folder} holds a model of another run; `overwrite=True` replaces it")
         return saved
 
-    def _identity(self, sequences: Sequences, clock: Clock) -> dict[str, Any]:
+    def _identity(self, sequences: Sequences, seconds: float) -> dict[str, Any]:
         """What makes two searches the same search."""
         text = json.dumps([run.identity(sequences) for run in self.candidates], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-        return {"seconds": clock.seconds, "fingerprint": sequences.fingerprint, "candidates": digest}
+        return {"seconds": seconds, "fingerprint": sequences.fingerprint, "candidates": digest}
+
+    def is_in(self, folder: Path, sequences: Sequences) -> bool:
+        """Whether a folder holds this very search, unfinished; of any budget."""
+        begun = Notes(folder, {}).begun
+        return begun is not None and begun == self._identity(sequences, begun["seconds"])
 
     def rounds(self) -> list[int]:
         """The epochs of each round."""
@@ -180,6 +131,7 @@ class _Work:
         self.sequences, self.device = sequences, device
         self.clock, self.notes, self.callbacks = clock, notes, callbacks
         self.best: Saved | None = None
+        self.group = current()
 
     def search(self) -> Trial:
         """Compare candidates in rounds; the last trial of the best."""
@@ -205,12 +157,16 @@ class _Work:
         for candidate in standing:
             trial = known.get((candidate, epochs))
             if trial is None:
-                failed = all(each.figure is None for each in self.notes.trials)
-                if not failed and self.clock.spent + self._expected(candidate, epochs) > until:
+                if self.group.first(lambda one=candidate: self._is_late(one, epochs, until)):  # type: ignore[misc]
                     break
                 trial = self._trial(candidate, epochs)
             found.append(trial)
         return found
+
+    def _is_late(self, candidate: int, epochs: int, until: float) -> bool:
+        """Whether a further trial would take longer than its round; one trial must succeed."""
+        failed = all(each.figure is None for each in self.notes.trials)
+        return not failed and self.clock.spent + self._expected(candidate, epochs) > until
 
     def _expected(self, candidate: int, epochs: int) -> float:
         """Seconds of a trial, by the slowest one that is like it."""
@@ -237,6 +193,7 @@ class _Work:
             trial = Trial(*what, epochs, saved.figure, seconds, mean(times), max(0.0, seconds - sum(times)))
             if self.best is None or (saved.figure or 0.0) > (self.best.figure or 0.0):
                 self.best = saved
+        trial = self.group.first(lambda: trial)
         self.notes.trials.append(trial)
         self.notes.add(self.clock, trial=asdict(trial))
         Callbacks(self.callbacks).on_trial({**asdict(trial), "metric": run.options.metric})
@@ -244,14 +201,15 @@ class _Work:
 
     def final(self, winner: Trial, folder: Path | None) -> Saved:
         """Train the winner with the time that is left, unless a trial had as many epochs; the better of the two."""
-        plan = self.notes.plan or {"candidate": winner.candidate, "epochs": self._epochs_left(winner)}
+        planned = self.group.first(lambda: self._epochs_left(winner))
+        plan = self.notes.plan or {"candidate": winner.candidate, "epochs": planned}
         if self.best is not None and self.notes.plan is None and plan["epochs"] <= winner.epochs:
             return self._told(self.best, _lasting(self.candidates[winner.candidate], winner.epochs), folder)
         if self.notes.plan is None:
             self.notes.add(self.clock, plan=plan)
         run = _lasting(self.candidates[plan["candidate"]], plan["epochs"])
         noted = _Noted(self.clock, winner.overhead, self.notes)
-        begun = folder is not None and (folder / STATE).exists()
+        begun = self.group.first(lambda: folder is not None and (folder / STATE).exists())
         saved = run.train(self.sequences, self.device, folder, resume=begun, callbacks=[*self.callbacks, noted])
         better = self.best is not None and (self.best.figure or 0.0) > (saved.figure or 0.0)
         return self.best if better and self.best is not None else saved
@@ -292,9 +250,3 @@ def leave_search(folder: Path, *, resume: bool) -> None:
 def _lasting(run: Run, epochs: int) -> Run:
     """The run with a schedule of so many epochs."""
     return replace(run, options=replace(run.options, epochs=epochs))
-
-
-def _whole_lines(path: Path) -> list[str]:
-    """The lines of a file without the unfinished one of a killed process."""
-    text = path.read_text(encoding="utf-8")
-    return text[: text.rfind("\n") + 1].splitlines()

@@ -38,6 +38,7 @@ from abaca.training.checkpoint import (
 )
 from abaca.training.evidence import fit_evidence
 from abaca.training.fold import carried, known_items
+from abaca.training.group import current
 from abaca.training.start import start_from_counts
 from abaca.training.trainer import Trainer
 from abaca.types import Record
@@ -84,9 +85,12 @@ class Run:
         resume: bool = False,
         callbacks: Sequence[Callback] = (),
     ) -> Saved:
-        """The trained model with its record; it is also written to the folder, if there is one."""
-        identity = self.identity(sequences)
-        done = finished_run(folder, identity) if folder is not None and resume else None
+        """The trained model with its record; it is also written to the folder, if there is one.
+
+        Of several processes only the first has a folder and callbacks; it fits evidence while the others wait.
+        """
+        identity, group = self.identity(sequences), current()
+        done = group.first(lambda: finished_run(folder, identity) if folder is not None and resume else None)
         if done is not None:
             return done
         everything = self.refit_epochs is not None
@@ -100,7 +104,8 @@ class Run:
             else:
                 ranks = self._model(sequences, catalogue).to(device)
                 found = self._train(ranks, sequences, folder, resume=resume, called=called)
-                evidence, figures = fit_evidence(ranks, sequences, self.options, self.fitted, everything=everything)
+                what = (ranks, sequences, self.options, self.fitted)
+                evidence, figures = group.first(lambda: fit_evidence(*what, everything=everything))
                 found |= figures
             training = {**identity, **found, **_data(sequences)}
             parts = (self.encoder, self.output, self.encoder_options)
@@ -112,28 +117,39 @@ class Run:
             called.figures = {name: training[name] for name in FIGURES if training.get(name) is not None}
         return saved
 
+    def is_in(self, folder: Path, sequences: Sequences) -> bool:
+        """Whether a folder holds this very run, finished or not."""
+        identity = self.identity(sequences)
+        try:
+            return _resumes(folder, identity, resume=True) or finished_run(folder, identity) is not None
+        except ModelError:
+            return False
+
     def _model(self, sequences: Sequences, catalogue: Catalogue) -> Model:
         """The model before training."""
         output = output_layer(self.output, self.output_options)
         check_memory(self.encoder, output, catalogue.size, **self.encoder_options)
         torch.manual_seed(self.options.seed)
-        rows = sequences.training(everything=self.refit_epochs is not None)
         if self.start_from is not None:
             known = known_items(self.start_from.catalogue, catalogue)
-            model = carried(self.start_from, known, rows, catalogue.columns)
+            model = carried(self.start_from, known, self._rows(sequences), catalogue.columns)
             model.types = sequences.types  # the usual one may be another
             return model
-        described, sizes = self._described(catalogue, rows), self.encoder_options
+        described, sizes = self._described(catalogue, sequences), self.encoder_options
         model = make_model(self.encoder, output, catalogue.size, described, types=sequences.types, **sizes)
-        if self.options.start == "counts":
-            start_from_counts(model, rows, self.options.seed)
+        if self.options.start == "counts":  # the others get the weights of the first
+            current().first(lambda: start_from_counts(model, self._rows(sequences), self.options.seed))
         return model
 
-    def _described(self, catalogue: Catalogue, rows: Histories) -> Described | None:
+    def _rows(self, sequences: Sequences) -> Histories:
+        """What training may see of every user, in memory."""
+        return sequences.training(everything=self.refit_epochs is not None)
+
+    def _described(self, catalogue: Catalogue, sequences: Sequences) -> Described | None:
         """The features of all items, as training rows know them; None for a model without features."""
         if not self.options.features:
             return None
-        warm = int(rows.items.max(initial=0)) + 1  # items are numbered by their training interactions
+        warm = int(self._rows(sequences).items.max(initial=0)) + 1  # items are numbered by their training interactions
         found = ItemFeatures.of(self.options.features, catalogue.columns, warm)
         return Described(found, found.entries(catalogue.columns, catalogue.size), warm, self.options.feature_dropout)
 
@@ -145,8 +161,10 @@ class Run:
         options = replace(self.options, stop_after=self.refit_epochs) if self.refit_epochs else self.options
         trainer = Trainer(model, sequences, options, everything=everything, replay=self.replay)
         trainer.progress["identity"] = identity = self.identity(sequences)
+        if current().first(lambda: folder is not None and _resumes(folder, identity, resume)):
+            trainer.resume(folder)
         if folder is not None:
-            _start(folder, trainer, identity, resume)
+            write_record(folder, trainer.progress["records"])
         called.on_start(self.started(sequences, folder, trainer.progress["records"]))
         trainer.run(called, folder)
         kept = ("best", "records", "best_epoch", "diverged")
@@ -203,15 +221,15 @@ def period_of(sequences: Sequences) -> list[str] | None:
     return [as_date(time) or f"{time:.15g}" for time in ends]
 
 
-def _start(folder: Path, trainer: Trainer, identity: dict[str, Any], resume: bool) -> None:
-    """Begin a run in a folder, or resume the one whose state is there."""
+def _resumes(folder: Path, identity: dict[str, Any], resume: bool) -> bool:
+    """Whether the run whose state is in a folder goes on; if not, the folder is ready for another."""
     folder.mkdir(parents=True, exist_ok=True)
     if not resume:
         (folder / STATE).unlink(missing_ok=True)
-    elif (folder / STATE).exists():
-        check_same_run(folder, read_progress(folder)["identity"], identity)
-        trainer.resume(folder)
-    write_record(folder, trainer.progress["records"])
+    if not (folder / STATE).exists():
+        return False
+    check_same_run(folder, read_progress(folder)["identity"], identity)
+    return True
 
 
 def _catalogue(sequences: Sequences, *, cold: bool) -> Catalogue:

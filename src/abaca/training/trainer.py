@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from abaca.data.batches import Batch, Epochs, Replay
-from abaca.data.sequences import Sequences
+from abaca.data.sequences import Sequences, Targets
 from abaca.errors import DivergedError, SequencesError, SpecError
-from abaca.evaluation.evaluate import evaluate
+from abaca.evaluation.evaluate import dealt, evaluate
+from abaca.evaluation.metrics import GAINS, gains_or_zero
 from abaca.evaluation.ranker import ModelRanker
 from abaca.evaluation.sound import fault_of
 from abaca.nn.model import Model
@@ -23,6 +24,8 @@ from abaca.options import TrainingOptions
 from abaca.training.callbacks import Callback, Step
 from abaca.training.checkpoint import load_state, save_state
 from abaca.training.eventweights import type_weights
+from abaca.training.gradients import set_gradients
+from abaca.training.group import current
 from abaca.types import Record
 
 log = logging.getLogger(__name__)
@@ -32,7 +35,10 @@ LONGEST_WARMUP = 2
 
 
 class Trainer:
-    """Trains one model on one set of sequences; its state can be saved and resumed at any step."""
+    """Trains one model on one set of sequences; its state can be saved and resumed at any step.
+
+    Processes of a group share out the windows of each step, and have the same weights and progress.
+    """
 
     def __init__(
         self,
@@ -45,6 +51,8 @@ class Trainer:
     ) -> None:
         if options.share < 1 and not model.output.can_sample:
             raise SpecError(f"the loss of {model.output.spec} reads all items: leave out share, now {options.share:g}")
+        self.group = current()
+        self.group.copy_first(model.parameters())
         self.model = model
         self.device = model.device
         self.sequences = sequences
@@ -82,7 +90,7 @@ class Trainer:
         self.best: dict[str, Tensor] | None = None
         self.progress: dict[str, Any] = {
             "epoch": 0, "step": 0, "taken": 0, "loss_sum": 0.0, "count": 0, "seconds": 0.0,
-            "best": None, "best_epoch": None, "records": [],
+            "best": None, "best_epoch": None, "records": [], "processes": self.group.size,
         }  # fmt: skip
 
     def run(self, callback: Callback, save_to: Path | None = None) -> None:
@@ -90,9 +98,7 @@ class Trainer:
         self.model.train()
         last = min(self.options.stop_after or self.options.epochs, self.options.epochs)
         with _threads(self.progress.setdefault("threads", torch.get_num_threads())):
-            while (
-                self.progress["epoch"] < last and not self.exhausted and not (self.progress["epoch"] and callback.stops)
-            ):
+            while self.progress["epoch"] < last and not self.exhausted and not self._stopped(callback):
                 try:
                     self._epoch(callback, save_to)
                     self._finish_epoch(callback)
@@ -114,7 +120,12 @@ class Trainer:
             raise error
         epoch = self.progress["best_epoch"] + 1
         self.progress["diverged"] = f"{error}. The model is that of epoch {epoch}, the best before"
-        log.warning(self.progress["diverged"])
+        if not self.group.rank:
+            log.warning(self.progress["diverged"])
+
+    def _stopped(self, callback: Callback) -> bool:
+        """Whether a callback of the first process ends training after an epoch."""
+        return self.group.first(lambda: bool(self.progress["epoch"] and callback.stops))
 
     @property
     def exhausted(self) -> bool:
@@ -128,7 +139,7 @@ class Trainer:
         spent, saved = progress["seconds"], time.monotonic()
         trained = 0
         steps = self.epochs.steps(progress["epoch"])
-        for batch in self.epochs.batches(progress["epoch"], skip=progress["step"]):
+        for batch in self.epochs.batches(progress["epoch"], progress["step"], self.group.rank, self.group.size):
             loss, count = self._step(batch)
             trained += count
             progress["loss_sum"] += loss
@@ -144,19 +155,14 @@ class Trainer:
                 saved = time.monotonic()
 
     def _step(self, batch: Batch) -> tuple[float, int]:
-        """One step of the optimizer; the loss summed over the batch's targets, and their number."""
-        count = int((batch.targets >= 0).sum())
+        """One step of the optimizer; the loss summed over the batch's targets in all processes, and their number."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.options.lr * self._rate()
         self.optimizer.zero_grad()  # before the loss makes new gradients
-        windows = batch.windows.map(lambda part: torch.from_numpy(part).to(self.device))
-        weights = None if batch.weights is None else torch.from_numpy(batch.weights).to(self.device)
-        loss = self.model.loss(windows, torch.from_numpy(batch.targets).to(self.device), self.options.share, weights)
-        if weights is not None:  # divided by the number of targets below, it is their weighted mean
-            loss = loss * (count / float(weights.sum()))
-        if not math.isfinite(loss.item()):
-            raise self._diverged(f"the loss is {loss.item()}")
-        (loss / count).backward()  # type: ignore[no-untyped-call]
+        step = self.options.seed, self.progress["taken"]
+        loss = set_gradients(self.model, batch, self.options.share, self.group, step)
+        if not math.isfinite(loss):
+            raise self._diverged(f"the loss is {loss}")
         if self.options.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)
         self.optimizer.step()
@@ -165,7 +171,7 @@ class Trainer:
             decay = min(self.options.average, (1 + taken) / (10 + taken))
             with torch.no_grad():
                 torch._foreach_lerp_(list(self.average.values()), list(self.weights.values()), 1 - decay)
-        return loss.item(), count
+        return loss, batch.total
 
     def _diverged(self, fault: str) -> DivergedError:
         return DivergedError(
@@ -219,12 +225,19 @@ class Trainer:
         return self.average or dict(self.weights)
 
     def validate(self) -> dict[str, float]:
-        """The metrics of the validation targets under the weights that are kept."""
-        cutoff = int(self.options.metric.split("@")[1])
-        with swapped(self.weights, self.average):
-            found = evaluate(ModelRanker(self.model, self.options.window), self.sequences, "valid", (cutoff,))
-        self.model.train()
-        return {name: found.mean(name) for name in found.metric_names}
+        """The metrics of the validation targets, which processes share out, under the weights that are kept."""
+        (users, positions), cutoff = self.sequences.valid, int(self.options.metric.split("@")[1])
+        mine = dealt(self.sequences, self.sequences.valid, self.group.rank, self.group.size)
+        ranks = torch.zeros(len(users), dtype=torch.int64)
+        if len(mine):
+            with swapped(self.weights, self.average):
+                ranker = ModelRanker(self.model, self.options.window)
+                found = evaluate(ranker, self.sequences, Targets(users[mine], positions[mine]), (cutoff,))
+            self.model.train()
+            ranks[mine] = torch.from_numpy(found.rank)
+        self.group.add([ranks])
+        names = [f"{name}@{cutoff}" for name in GAINS]
+        return {name: float(gains_or_zero(ranks.numpy(), self.model.catalogue, name).mean()) for name in names}
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that the rest of the run depends on."""
@@ -237,12 +250,15 @@ class Trainer:
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
         return tensors | {"random": torch.get_rng_state()}
 
-    def resume(self, path: Path) -> None:
-        """Resume from a saved state."""
-        tensors, progress = load_state(path)
+    def resume(self, path: Path | None) -> None:
+        """Resume from a saved state, which only the first process reads; the others have no path."""
+        tensors, progress = load_state(path) if path is not None else ({}, {})
+        tensors, progress = self.group.first_tensors(tensors), self.group.first(lambda: progress)
+        if progress.get("processes", 1) != self.group.size:
+            progress.pop("threads", None)  # a run keeps its threads, unless more or fewer processes share the cores
         random = {name: tensors.pop(name) for name in ("random", "random.cuda") if name in tensors}
         tensors = {name: tensor.to(self.device, copy=True) for name, tensor in tensors.items()}
-        self.progress = progress
+        self.progress = progress | {"processes": self.group.size}
         with torch.no_grad():
             for name, weight in self.weights.items():
                 weight.copy_(tensors[f"weights.{name}"])
