@@ -73,7 +73,7 @@ class Test:
         }
 
 
-def study(log: Path, given: dict[str, Any], update_epochs: int) -> dict[str, Any]:
+def study(log: Path, given: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
     """Every way of knowing the last tenth, with its figures and its CPU seconds."""
     with read_log(log) as opened:
         rows = rows_of(opened)
@@ -100,7 +100,7 @@ def study(log: Path, given: dict[str, Any], update_epochs: int) -> dict[str, Any
 
     first = timed("old", lambda: fit(old))
     timed("counts", lambda: copy.copy(first).update(new))
-    weights = timed("weights", lambda: copy.copy(first).update(new, train=True, epochs=update_epochs, progress=False))
+    weights = timed("weights", lambda: copy.copy(first).update(new, train=True, progress=False, **training))
     timed("weights, then counts", lambda: copy.copy(weights).update(new), results["weights"]["cpu_seconds"])
     again = timed("again", lambda: fit(known))
     timed("again, then counts", lambda: copy.copy(again).update(new), results["again"]["cpu_seconds"])
@@ -112,13 +112,21 @@ def main() -> None:
     parser.add_argument("log", type=Path)
     parser.add_argument("--epochs", type=int, help="of training; by default as the library chooses")
     parser.add_argument("--update-epochs", type=int, default=1)
+    parser.add_argument("--replay", type=float, default=1.0, help="share of the old rows that an update reads")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the results to this file")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     given = {"seed": arguments.seed} | ({"epochs": arguments.epochs} if arguments.epochs else {})
-    facts = {"log": arguments.log.name, "options": given, "processor": processor(), "commit": commit()}
-    results = facts | {"load_before": os.getloadavg()} | study(arguments.log, given, arguments.update_epochs)
+    training = {"epochs": arguments.update_epochs, "replay": arguments.replay}
+    facts = {
+        "log": arguments.log.name,
+        "options": given,
+        "update": training,
+        "processor": processor(),
+        "commit": commit(),
+    }
+    results = facts | {"load_before": os.getloadavg()} | study(arguments.log, given, training)
     text = json.dumps(results, indent=1)
     if arguments.json:
         arguments.json.write_text(text + "\n", encoding="utf-8")
