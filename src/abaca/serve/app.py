@@ -31,7 +31,7 @@ from abaca.serve.routes import add_routes
 from abaca.serve.service import Loaded, Service
 from abaca.serve.static import Pages
 from abaca.serve.times import stored_moments
-from abaca.serve.tokens import TOKEN, TokenAuth
+from abaca.serve.tokens import TokenAuth
 from abaca.serve.worker import Worker
 
 MOST_READ = 20_000
@@ -106,7 +106,7 @@ class Api:
 
     async def reload(self, request: Request) -> Response:
         """Read the models again; a broken one is refused and the old ones stay."""
-        await self.reload_models(_who(request))
+        await self.reload_models(audit.who(request))
         self._tell("reload")
         return await self.models()
 
@@ -201,7 +201,7 @@ class Api:
     async def user_history(self, request: Request, user: UserInPath) -> Response:
         """The stored history of a user, in the order of time; an unknown item keeps the text of its id."""
         store, _ = self._storing()
-        audit.note(_who(request), "read history", store.subject(user))
+        audit.note(audit.who(request), "read history", store.subject(user))
         catalogue = self.service.model().search.catalogue
         history = ((id, known_item(catalogue, id), moment) for id, moment in await self._history(user))
         items = [
@@ -219,8 +219,8 @@ class Api:
         """Erase a user: all stored events and feedback; copies of them that arrive later are refused."""
         store, _ = self._storing()
         assert self.kept is not None
-        deleted = await self.calls(self.kept.forget, user, _who(request))
-        audit.note(_who(request), "erase", store.subject(user))
+        deleted = await self.calls(self.kept.forget, user, audit.who(request))
+        audit.note(audit.who(request), "erase", store.subject(user))
         self._tell("forgotten", user=user)
         return JSONResponse({"deleted": deleted})
 
@@ -302,10 +302,3 @@ def _event(event: requests.Event, now: float) -> Event:
 def _feedback(one: requests.Feedback, now: float, model: str) -> Feedback:
     moment = one.time if "time" in one.model_fields_set else now
     return Feedback(one.id or uuid.uuid4().hex, str(one.user), str(one.item), one.kind, model, moment)
-
-
-def _who(request: Request) -> str:
-    """Who sends a request: the name of the token, and the address."""
-    token = request.scope.get(TOKEN)
-    address = request.client.host if request.client else ""
-    return f"{getattr(token, 'name', 'anyone')} at {address}"
