@@ -32,7 +32,7 @@ from abaca.serve.service import Loaded, Service
 from abaca.serve.static import Pages
 from abaca.serve.stored import reads, types_of
 from abaca.serve.times import stored_moments
-from abaca.serve.tokens import TOKEN, TokenAuth
+from abaca.serve.tokens import TokenAuth
 from abaca.serve.worker import Worker
 
 MOST_READ = 20_000
@@ -107,7 +107,7 @@ class Api:
 
     async def reload(self, request: Request) -> Response:
         """Read the models again; a broken one is refused and the old ones stay."""
-        await self.reload_models(_who(request))
+        await self.reload_models(audit.who(request))
         self._tell("reload")
         return await self.models()
 
@@ -204,7 +204,7 @@ class Api:
     async def user_history(self, request: Request, user: UserInPath) -> Response:
         """The stored history of a user, in the order of time; an unknown item keeps the text of its id."""
         store, _ = self._storing()
-        audit.note(_who(request), "read history", store.subject(user))
+        audit.note(audit.who(request), "read history", store.subject(user))
         catalogue = self.service.model().search.catalogue
         history = ((past, known_item(catalogue, past.item)) for past in await self._history(user))
         items = [
@@ -226,8 +226,8 @@ class Api:
         """Erase a user: all stored events and feedback; copies of them that arrive later are refused."""
         store, _ = self._storing()
         assert self.kept is not None
-        deleted = await self.calls(self.kept.forget, user, _who(request))
-        audit.note(_who(request), "erase", store.subject(user))
+        deleted = await self.calls(self.kept.forget, user, audit.who(request))
+        audit.note(audit.who(request), "erase", store.subject(user))
         self._tell("forgotten", user=user)
         return JSONResponse({"deleted": deleted})
 
@@ -309,10 +309,3 @@ def _event(event: requests.Event, now: float) -> Event:
 def _feedback(one: requests.Feedback, now: float, model: str) -> Feedback:
     moment = one.time if "time" in one.model_fields_set else now
     return Feedback(one.id or uuid.uuid4().hex, str(one.user), str(one.item), moment, one.kind, model)
-
-
-def _who(request: Request) -> str:
-    """Who sends a request: the name of the token, and the address."""
-    token = request.scope.get(TOKEN)
-    address = request.client.host if request.client else ""
-    return f"{getattr(token, 'name', 'anyone')} at {address}"

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow
 import pyarrow.parquet
 import torch
@@ -45,17 +44,16 @@ from abaca.durable import (
     write_text,
 )
 from abaca.errors import ModelError, SpecError
-from abaca.evaluation.baselines import BASELINES, Baseline
+from abaca.evaluation.baselines import Baseline
 from abaca.evaluation.sound import not_finite
 from abaca.evidence.evidence import Evidence
-from abaca.histories import EventTypes, Histories, Ints
-from abaca.nn.answers import Question
-from abaca.nn.build import make_model
-from abaca.nn.features import Described
-from abaca.nn.item_columns import ItemFeatures
+from abaca.histories import EventTypes, Ints
 from abaca.nn.model import Model
-from abaca.plugins import import_paths, output_layer
+from abaca.plugins import import_paths
 from abaca.shapes import Each, Least, mismatch, read_json
+from abaca.training.building import COUNTS as COUNTS
+from abaca.training.building import RULE as RULE
+from abaca.training.building import build_ranks, take_evidence, types_of
 from abaca.training.card import weights_name, write_card
 from abaca.training.document import CURE, FORMAT, document_digest, unreadable
 from abaca.training.document import KIND as KIND
@@ -63,10 +61,6 @@ from abaca.training.document import MODEL as MODEL
 from abaca.training.document import read_document as read_document
 from abaca.types import Record
 
-RULE = "rule"
-"""In place of the encoder, for a saved baseline."""
-COUNTS = "evidence."
-"""Begins the names of what evidence counted, beside the weights."""
 POPULARITY = "popularity"
 """The name of an updated model's interactions of each item, beside the weights."""
 OWN_FILE = re.compile(r"(?:weights|catalogue|index|ledger)-([0-9a-f]{12})\.(?:safetensors|json|faiss|parquet)")
@@ -349,10 +343,10 @@ def load_model(folder: str | Path) -> Saved:
         tensors = load_file(paths["weights"])
         if (name := not_finite(tensors)) is not None:
             raise ModelError(f"{paths['weights']}: {name} holds numbers that are not finite; train again")
-        evidence, popularity = _evidence(document, tensors, catalogue.size), tensors.pop(POPULARITY, None)
+        evidence, popularity = take_evidence(document, tensors, catalogue.size), tensors.pop(POPULARITY, None)
         if popularity is not None and (popularity.shape, popularity.dtype) != ((catalogue.size,), torch.int64):
             raise ValueError(f"{POPULARITY} is not a count for each of {catalogue.size} items")
-        ranks = _build(document, catalogue, tensors)
+        ranks = build_ranks(document, catalogue, tensors)
     except (OSError, LookupError, ValueError, TypeError, RuntimeError, SafetensorError, SpecError) as error:
         raise ModelError(f"{folder}: the files do not belong together ({error}); train again") from error
     return Saved(
@@ -437,79 +431,6 @@ def _set_index(folder: Path, weights: str, draft: Path | None, kind: str, effort
     for name in old:
         if name not in document["files"]:
             (folder / name).unlink(missing_ok=True)
-
-
-def _build(document: dict[str, Any], catalogue: Catalogue, tensors: dict[str, Tensor]) -> Model | Baseline:
-    """The model or baseline that was saved."""
-    if document["encoder"] == RULE:
-        return _restored(document["output"], catalogue, tensors)
-    for part, path in document.get("imports", {}).items():
-        if part not in import_paths(document["encoder"], document["output"]):
-            raise ModelError(
-                f"the model has {part} '{document[part]}', which was {path}; pass its class: abaca.load(folder, "
-                f"{part}=…), or call abaca.register before"
-            )
-    output = output_layer(document["output"], document.get("output_options", {}))
-    with torch.random.fork_rng(devices=[]):
-        types, described = types_of(document["training"]), _described(document, catalogue)
-        sizes = document["encoder_options"]
-        with torch.device("meta"):  # nothing is allocated before the sizes are known to be those of the file
-            planned = make_model(document["encoder"], output, catalogue.size, described, types=types, **sizes)
-        _compare(planned, tensors)
-        model = make_model(document["encoder"], output, catalogue.size, described, types=types, **sizes)
-    model.load_state_dict(tensors)
-    return model.eval()
-
-
-def _compare(planned: Model, tensors: dict[str, Tensor]) -> None:
-    """Refuse tensors that are not those of a model."""
-    wanted = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in planned.state_dict().items()}
-    found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
-    for name in wanted.keys() | found.keys():
-        if wanted.get(name) != found.get(name):
-            said = f"{name} is {_words(found.get(name))} where the options imply {_words(wanted.get(name))}"
-            raise ValueError(said)
-
-
-def _words(tensor: tuple[tuple[int, ...], torch.dtype] | None) -> str:
-    return "absent" if tensor is None else f"{' × '.join(map(str, tensor[0]))} of {str(tensor[1]).split('.')[1]}"
-
-
-def _restored(name: str, catalogue: Catalogue, tensors: dict[str, Tensor]) -> Baseline:
-    """A baseline that can answer."""
-    if name not in BASELINES:
-        raise ValueError(f"there is no baseline '{name}'")
-    baseline = BASELINES[name]().restore(tensors)
-    if baseline.catalogue != catalogue.size:
-        raise ValueError(f"it counts {baseline.catalogue} items where the catalogue has {catalogue.size}")
-    if catalogue.size:
-        none = torch.zeros(2, 0, dtype=torch.int64)
-        histories = Histories.of([[0], np.arange(min(catalogue.size, 100))])
-        baseline.ask(histories, Question(torch.zeros(2, dtype=torch.int64), 1, none, none))
-    return baseline
-
-
-def types_of(training: dict[str, Any]) -> EventTypes | None:
-    """The types of events in the record of a training."""
-    return EventTypes.of(training["event_types"]) if "event_types" in training else None
-
-
-def _described(document: dict[str, Any], catalogue: Catalogue) -> Described | None:
-    """The features of a model's items; None for a model without."""
-    if "features" not in document:
-        return None
-    found = ItemFeatures.from_json(document["features"])
-    return Described(found, found.entries(catalogue.columns, catalogue.size), catalogue.size)
-
-
-def _evidence(document: dict[str, Any], tensors: dict[str, Tensor], items: int) -> Evidence | None:
-    """The evidence of a model; its counts are taken out of the tensors."""
-    counts = {name: tensors.pop(name) for name in list(tensors) if name.startswith(COUNTS)}
-    if "evidence" not in document:
-        return None
-    found = Evidence.of(document["evidence"], {name.removeprefix(COUNTS): counts[name] for name in counts})
-    found.check(items)
-    return found
 
 
 def _digest(content: bytes) -> str:
