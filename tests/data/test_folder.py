@@ -32,7 +32,8 @@ def folder(tmp_path: Path) -> Path:
 def typed(tmp_path: Path) -> Path:
     """A folder with every file."""
     log = table(ROWS).append_column("event", pyarrow.array(["view", "buy"] * (len(ROWS) // 2)))
-    return prepared(tmp_path / "typed", log, PrepareOptions(min_user=1, types=True)).path
+    options = PrepareOptions(min_user=1, types=True)
+    return prepared(tmp_path / "typed", log, options, counting=lambda engine, training: {"counts": training.order}).path
 
 
 def test_a_failure_midway_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

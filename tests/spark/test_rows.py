@@ -12,9 +12,10 @@ from abaca.data.database import Database
 from abaca.data.log import read_log
 from abaca.data.reading.columns import Wanted
 from abaca.data.reading.staging import Staging
-from abaca.data.reading.values import BAD
+from abaca.data.reading.values import BAD, Reading
 from abaca.errors import LogError, SpecError
 from abaca.spark.files import TextLines, _opened, shown_names
+from abaca.spark.log import own_error
 from abaca.spark.rows import FILE_BITS, ReadColumns, ReadLines, plain_uri
 from abaca.spark.session import settings_of
 from abaca.spark.tables import SparkTables
@@ -96,6 +97,26 @@ def test_columns_are_read_as_duckdb_reads_them_and_placed_by_file_and_row() -> N
     assert rows[4]["fault"] == "time 'soon' is not an ISO date, as the other times are"
     with read_log(table, on_bad_row="skip") as log:
         assert log.database.rows('SELECT "user", item, "time" FROM log') == [("a", 7, rows[0]["time"])]
+
+
+def test_rows_that_share_a_place_are_refused() -> None:
+    """As those of a list that was exploded: nothing says which comes first."""
+    rows = {"c0": ["a", "a", "b"], "c1": ["x", "y", "z"], "row": [0, 0, 1], "file": ["file:/x.parquet"] * 3}
+    reader = ReadColumns(Reading(("text", "text"), None), [0, 1, None, None], {"file:/x.parquet": 0})
+    with pytest.raises(LogError, match="several rows for one row of a file"):
+        list(reader([pyarrow.record_batch(rows)]))
+    halves = pyarrow.table(rows).to_batches(max_chunksize=1)
+    with pytest.raises(LogError, match="pass `order=COLUMN`"):
+        list(reader(halves))
+
+
+def test_an_error_of_an_executor_is_the_same_error_on_the_driver() -> None:
+    said = "An exception was thrown from the Python worker:\nTraceback …\nabaca.errors.LogError: a row; fix the row\n"
+    error = own_error(RuntimeError(said))
+    assert isinstance(error, LogError)
+    assert str(error) == "a row; fix the row"
+    other = RuntimeError("out of memory")
+    assert own_error(other) is other
 
 
 def test_paths_and_names() -> None:

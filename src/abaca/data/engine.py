@@ -108,6 +108,7 @@ class SQLEngine:
 
     def __init__(self, tables: Tables) -> None:
         self.tables, self.typed = tables, False
+        self._count: int | None = None
         self.log, self.kept = f"{tables.named('log')} AS log", f"{tables.named('kept')} AS kept"
         for role in ("user", "item"):
             tables.replace_numbered(f"{role}_codes", f"SELECT DISTINCT log.{role} AS id FROM {self.log}")
@@ -132,8 +133,7 @@ class SQLEngine:
         ]
         places = " ".join(f"WHEN {self.tables.text(name)} THEN {place}" for place, name in enumerate(types))
         type = f"CAST(CASE log.event {places} END AS SMALLINT)" if types else "0"
-        self.tables.replace(
-            "kept",
+        self._replace(
             f"SELECT log.row AS row, u.code AS user, i.code AS item, {time_sql(single=single)}, {type} AS type "
             f"FROM {self.log} JOIN {self._codes('user')} AS u ON u.id = log.user "
             f"JOIN {self._codes('item')} AS i ON i.id = log.item WHERE {' AND '.join([is_event, *bounds])}",
@@ -141,15 +141,18 @@ class SQLEngine:
         return 0 if events is None else int(self._value(f"SELECT count(*) FROM {self.log} WHERE NOT ({is_event})"))
 
     def count(self) -> int:
-        return int(self._value(f"SELECT count(*) FROM {self.kept}"))
+        if self._count is None:
+            self._count = int(self._value(f"SELECT count(*) FROM {self.kept}"))
+        return self._count
 
     def drop_consecutive(self) -> None:
         columns = ("row", "user", "item", "time", "rest", "type")
-        self.tables.replace("kept", without_consecutive(self.kept, columns, typed=self.typed))
+        self._replace(without_consecutive(self.kept, columns, typed=self.typed))
 
     def drop_rare(self, role: Role, least: int) -> None:
-        frequent = f"SELECT kept.{role} FROM {self.kept} GROUP BY kept.{role} HAVING count(*) >= {least}"
-        self.tables.replace("kept", f"SELECT * FROM {self.kept} WHERE kept.{role} IN ({frequent})")
+        grouped = f"SELECT kept.{role} FROM {self.kept} GROUP BY kept.{role} HAVING count(*)"
+        if self._value(f"SELECT count(*) FROM ({grouped} < {least}) AS rare"):  # else the rows need no new copy
+            self._replace(f"SELECT * FROM {self.kept} WHERE kept.{role} IN ({grouped} >= {least})")
 
     def span(self) -> tuple[float, float]:
         first, last = self.tables.row(f"SELECT min(kept.time), max(kept.time) FROM {self.kept}")
@@ -180,6 +183,10 @@ class SQLEngine:
 
     def close(self) -> None:
         self.tables.drop("kept", "user_codes", "item_codes")
+
+    def _replace(self, sql: str) -> None:
+        self.tables.replace("kept", sql)
+        self._count = None
 
     def _codes(self, role: str) -> str:
         return self.tables.named(f"{role}_codes")

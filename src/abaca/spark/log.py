@@ -1,9 +1,11 @@
 """Reading a log with Spark: a frame, or the files of a path that Spark can read."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from abaca import errors
 from abaca.data.database import Database
 from abaca.data.log import BaseLog, OnBadRow
 from abaca.data.reading.columns import Columns, Wanted, choose, passed_over
@@ -138,10 +140,14 @@ def _of_lines(spark: "SparkSession", lines: TextLines, wanted: Wanted, *, skip: 
 
 def _log(spark: "SparkSession", read: "DataFrame", found: Found, names: tuple[str, ...], place: Any) -> SparkLog:
     """Read all rows once; a bad one is an error where bad rows are not skipped."""
+    from pyspark.errors import PythonException
     from pyspark.sql import functions
 
     tables = SparkTables(spark)
-    tables.put("read", read)
+    try:
+        tables.put("read", read)
+    except PythonException as error:
+        raise own_error(error) from error
     rows = spark.table(tables.named("read"))
     counts = {row[0]: row[1] for row in rows.groupBy("bad").count().collect()}
     good = counts.pop(0, 0)
@@ -150,10 +156,19 @@ def _log(spark: "SparkSession", read: "DataFrame", found: Found, names: tuple[st
         where, unit = place(first["row"])
         tables.close()
         raise LogError(f"{where}: {first['fault']}; fix the {unit}, or pass `on_bad_row='skip'`")
-    kept = rows.where(functions.col("bad") == 0).drop("bad", "fault")
-    kept.createOrReplaceTempView(tables.named("log"))
+    tables.view("log", rows.where(functions.col("bad") == 0).drop("bad", "fault"))
     bad = {BAD[number]: count for number, count in sorted(counts.items())}
     return SparkLog(tables, replace(found, bad_rows=bad), good, names)
+
+
+def own_error(error: Exception) -> Exception:
+    """The error of Abaca that an executor raised, else the one that was given."""
+    found = re.findall(r"^abaca\.errors\.(\w+): (.*)", str(error), re.MULTILINE)
+    if not found:
+        return error
+    name, message = found[-1]
+    own: Exception = getattr(errors, name)(message)
+    return own
 
 
 def _frame_place(row: int, names: tuple[str, ...], files: dict[str, int] | None) -> tuple[str, str]:

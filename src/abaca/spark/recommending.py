@@ -24,11 +24,14 @@ from abaca.errors import LogError, ModelError, QueryError
 from abaca.policy import Policy
 from abaca.recommender import Recommender, load
 from abaca.spark.files import Files, open_files
-from abaca.spark.log import FRAME, active_session, read_log
+from abaca.spark.log import FRAME, active_session, own_error, read_log
 from abaca.types import Id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+MODEL = "model"
+"""The folder in the archive that executors are sent."""
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
@@ -90,7 +93,7 @@ def recommend_path(
 ) -> BatchReport:
     """Recommend for every history of a path that Spark reads, and let Spark write the answers as Parquet files."""
     found = _recommended(model, source, policy, history, now, {"order": None, **reading}, exact=exact)
-    from pyspark.errors import AnalysisException
+    from pyspark.errors import AnalysisException, PythonException
 
     try:
         found.answers.write.mode("overwrite" if overwrite else "errorifexists").parquet(to)
@@ -98,6 +101,8 @@ def recommend_path(
         raise QueryError(
             f"{to} cannot be written ({str(error).splitlines()[0]}); pass --overwrite to replace"
         ) from error
+    except PythonException as error:
+        raise own_error(error) from error
     answers = found.answers.sparkSession.read.parquet(to)
     popular = "contains(element_at(reasons, 1), 'popular: ')"
     counts = answers.selectExpr(
@@ -223,7 +228,7 @@ def loaded(model: str, exact: bool) -> Recommender:
 
     task = TaskContext.get()
     torch.set_num_threads(1 if task is None else max(1, int(task.cpus())))
-    return load(model if os.path.isabs(model) else SparkFiles.get(model), exact=exact)
+    return load(model if os.path.isabs(model) else Path(SparkFiles.get(model)) / MODEL, exact=exact)
 
 
 def _sent(spark: "SparkSession", model: str | Path | Recommender) -> str:
@@ -238,7 +243,7 @@ def _sent(spark: "SparkSession", model: str | Path | Recommender) -> str:
         return str(Path(str(folder)).resolve())
     packed = temporary.path / "model.tar"
     with tarfile.open(packed, "w") as archive:
-        archive.add(str(folder), arcname=".", filter=_plain)
+        archive.add(str(folder), arcname=MODEL, filter=_plain)
     with packed.open("rb") as file:
         name = f"abaca-{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}.tar"
     if name not in _SENT.setdefault(context.applicationId, {}):

@@ -10,12 +10,12 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow
-import pyarrow.compute
 
 from abaca.data.database import Database
 from abaca.data.reading.formats import LogFile
 from abaca.data.reading.lines import Row, delimited_row, json_row
 from abaca.data.reading.values import BAD, Places, Reading
+from abaca.errors import LogError
 
 FILE_BITS = 42
 """A row of a file is at `file number << FILE_BITS` plus its place in the file."""
@@ -24,6 +24,11 @@ ARROW = {"text": pyarrow.string(), "integer": pyarrow.int64()}
 SPARK = {"text": "string", "integer": "bigint"}
 
 NUMBERS = {kind: number for number, kind in BAD.items()}
+
+MULTIPLIED = (
+    "the frame has several rows for one row of a file, so their order is not known; add a column that holds it, and "
+    "pass `order=COLUMN`"
+)
 
 Batches = Iterable[pyarrow.RecordBatch]
 
@@ -59,14 +64,17 @@ class ReadColumns:
     """The number of each file; None where the rows have their place already."""
 
     def __call__(self, batches: Batches) -> Iterator[pyarrow.RecordBatch]:
-        database = Database(threads=1)
+        database, last = Database(threads=1), -1
         for batch in batches:
             table = pyarrow.table(batch)
-            if self.files is not None:
+            if self.files is not None and len(table):
                 paths = table["file"].combine_chunks().dictionary_encode()
                 numbers = np.array([self.files[plain_uri(path)] for path in paths.dictionary.to_pylist()], np.int64)
-                rows = pyarrow.compute.add(table["row"], numbers[paths.indices.to_numpy()] << FILE_BITS)
-                table = table.drop_columns(["file", "row"]).append_column("row", rows)
+                rows = table["row"].to_numpy() + (numbers[paths.indices.to_numpy()] << FILE_BITS)
+                if np.any(np.diff(rows, prepend=last) == 0):
+                    raise LogError(MULTIPLIED)
+                last = int(rows[-1])
+                table = table.drop_columns(["file", "row"]).append_column("row", pyarrow.array(rows))
             yield from read_rows(database, self.reading, table, self.places)
         database.close()
 

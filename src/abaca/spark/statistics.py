@@ -26,17 +26,10 @@ def transitions(rows: "DataFrame") -> "DataFrame":
     """
     from pyspark.sql import Window, functions
 
-    order = Window.partitionBy("user").orderBy("place")
-    after = functions.array(
-        *(
-            functions.struct(
-                functions.lead("item", distance).over(order).alias("follower"),
-                functions.lit(UNIT // distance).cast("bigint").alias("units"),
-            )
-            for distance in range(1, DISTANCE + 1)
-        )
-    )
-    pairs = rows.select("item", functions.inline(after)).where("follower IS NOT NULL")
+    near = Window.partitionBy("user").orderBy("place").rowsBetween(1, DISTANCE)
+    after = rows.select("item", functions.collect_list("item").over(near).alias("after"))
+    pairs = after.select("item", functions.posexplode("after").alias("before", "follower"))
+    pairs = pairs.selectExpr("item", "follower", f"{UNIT} DIV (before + 1) AS units")
     summed = pairs.groupBy("item", "follower").agg(functions.sum("units").alias("units"))
     rank = functions.row_number().over(Window.partitionBy("item").orderBy(functions.desc("units"), "follower"))
     kept = summed.withColumn("rank", rank).where(f"rank <= {KEPT}")
@@ -45,9 +38,8 @@ def transitions(rows: "DataFrame") -> "DataFrame":
 
 def count(engine: Engine, training: Training) -> dict[str, np.ndarray]:
     """The transitions of the training rows of an engine, as the arrays of `Transitions`."""
-    steps = cast(SQLEngine, engine)
-    tables = cast(SparkTables, steps.tables)
-    tables.put("training", training_rows(steps, tables, training))
+    tables = cast(SparkTables, cast(SQLEngine, engine).tables)
+    tables.put("training", training_rows(tables, training))
     rows = tables.spark.table(tables.named("training"))
     counts = np.zeros(training.size, dtype=np.int64)
     for batch in streamed(item_counts(rows)):
@@ -55,12 +47,12 @@ def count(engine: Engine, training: Training) -> dict[str, np.ndarray]:
         counts[items.to_numpy()] = found.to_numpy()
     columns = [[column.to_numpy() for column in batch.columns] for batch in streamed(transitions(rows))]
     items, followers, units = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-    tables.drop("training", "kept_users")
+    tables.drop("training", "kept_users", "lengths", "numbers")
     starts = np.searchsorted(items, np.arange(training.size + 1))
     return vars(Transitions(starts, followers.astype(np.int32), units.astype(np.int64), counts))
 
 
-def training_rows(steps: SQLEngine, tables: SparkTables, training: Training) -> "DataFrame":
+def training_rows(tables: SparkTables, training: Training) -> "DataFrame":
     """What training may see: `user`, `place`, and `item` by its index."""
     kept = tables.named("kept")
     tables.replace_numbered("kept_users", f"SELECT DISTINCT kept.user AS id FROM {kept} AS kept")
@@ -81,5 +73,4 @@ def training_rows(steps: SQLEngine, tables: SparkTables, training: Training) -> 
 def _uploaded(tables: SparkTables, name: str, column: str, codes: Ints, values: Ints) -> str:
     """A table of numbers by code, sent by the driver."""
     arrow = pyarrow.table({"code": codes.astype(np.int32), column: values.astype(np.int32)})
-    tables.spark.createDataFrame(arrow).createOrReplaceTempView(tables.named(name))
-    return tables.named(name)
+    return tables.view(name, tables.spark.createDataFrame(arrow))

@@ -22,6 +22,7 @@ class SparkTables:
         self.spark = spark
         self._mark = f"abaca_{uuid.uuid4().hex[:8]}"
         self._frames: dict[str, DataFrame] = {}
+        self._views: set[str] = set()
 
     def named(self, table: str) -> str:
         """How SQL names a table."""
@@ -35,9 +36,15 @@ class SparkTables:
     def put(self, table: str, frame: "DataFrame") -> None:
         """Compute a frame, and make it the table of this name."""
         made = checkpointed(frame)
-        made.createOrReplaceTempView(self.named(table))
+        self.view(table, made)
         self._free(self._frames.pop(table, None))
         self._frames[table] = made
+
+    def view(self, table: str, frame: "DataFrame") -> str:
+        """Make a frame, which is computed whenever it is read, the table of this name; returns how SQL names it."""
+        frame.createOrReplaceTempView(self.named(table))
+        self._views.add(table)
+        return self.named(table)
 
     def replace(self, table: str, sql: str) -> None:
         """Replace a table by the result of a query, which may read the table itself."""
@@ -56,12 +63,13 @@ class SparkTables:
         before = functions.array(*(functions.lit(count) for count in accumulate(counts, initial=0)))
         number: Column = functions.col("at").bitwiseAND(functions.lit((1 << PARTITION_BITS) - 1))
         code = (functions.get(before, partition) + number).cast("int").alias("code")
-        placed.select("id", code).createOrReplaceTempView(self.named(table))
+        self.view(table, placed.select("id", code))
 
     def drop(self, *tables: str) -> None:
         """Drop tables that are no longer needed."""
         for table in tables:
             self.spark.catalog.dropTempView(self.named(table))
+            self._views.discard(table)
             self._free(self._frames.pop(table, None))
 
     def row(self, sql: str) -> tuple[Any, ...]:
@@ -81,7 +89,7 @@ class SparkTables:
 
     def close(self) -> None:
         """Drop all tables."""
-        self.drop(*list(self._frames))
+        self.drop(*list(self._views))
 
     def _free(self, frame: "DataFrame | None") -> None:
         """Delete the copy that a frame was computed into; Spark would do so some time after the frame is forgotten."""
@@ -118,13 +126,9 @@ def streamed(frame: "DataFrame") -> Iterator[pyarrow.RecordBatch]:
                 yield from stream
             empty = False
         if empty:
-            yield from frame.limit(0).toArrow().to_batches() or [_no_rows(frame)]
+            yield pyarrow.RecordBatch.from_pylist([], frame.limit(0).toArrow().schema)
     finally:
         packed.unpersist()
-
-
-def _no_rows(frame: "DataFrame") -> pyarrow.RecordBatch:
-    return pyarrow.RecordBatch.from_pylist([], frame.limit(0).toArrow().schema)
 
 
 def _packed(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
