@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from abaca.cli.store_report import command as report
-from abaca.errors import UserError
+from abaca.errors import StoreError, UserError
 from abaca.serve.events import Store
 from abaca.serve.feedback import Feedback, UserCounts, add_feedback, per_user
 from abaca.serve.report import model_rates
@@ -148,9 +148,11 @@ def test_rates_by_hand() -> None:
 
 def test_the_report_is_a_table_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     address = str(tmp_path / "events.db")
+    with pytest.raises(StoreError, match="does not exist"):
+        report(address)
+    store = open_store(address)
     report(address)
     assert "there is no feedback" in capsys.readouterr().out
-    store = open_store(address)
     add_feedback(store, [given("shown", 10), given("clicked", 12), given("shown", 10, user="v", model="b")])
     store.close()
     report(address)

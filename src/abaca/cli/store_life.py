@@ -37,7 +37,8 @@ User = Annotated[str, typer.Argument(metavar="USER", help="The id of a user, as 
 
 
 @contextmanager
-def _opened(address: str, *, new: bool = False) -> Iterator["Store"]:
+def opened_store(address: str, *, new: bool = False) -> Iterator["Store"]:
+    """A store within a block; one that is not there is made only with `new`."""
     from abaca.serve.store import open_store
 
     if not new and "://" not in address and not Path(address).is_file():
@@ -66,7 +67,7 @@ def check(store: StoreArgument, json: Json = False) -> None:
     """
     from abaca.serve.life import figures
 
-    with _opened(store) as opened:
+    with opened_store(store) as opened:
         found = figures(opened)
     if json:
         show.as_json(found)
@@ -88,7 +89,7 @@ def backup(
     """
     from abaca.serve.life import backup as write
 
-    with _opened(store) as opened:
+    with opened_store(store) as opened:
         counts = write(opened, to)
     show.console().print(f"{escape(str(to))}: {_counted(counts)}", soft_wrap=True, highlight=False)
 
@@ -105,7 +106,7 @@ def restore(
 
     if not source.is_file():
         raise StoreError(f"{source} does not exist; give a file that `abaca store backup` wrote")
-    with _opened(store, new=True) as opened:
+    with opened_store(store, new=True) as opened:
         counts = add(opened, source, _who())
     show.console().print(f"restored {_counted(counts)}", soft_wrap=True, highlight=False)
 
@@ -121,7 +122,7 @@ def export(
     """
     from abaca.serve.life import export_user
 
-    with _opened(store) as opened:
+    with opened_store(store) as opened:
         found = export_user(opened, user, _who())
     if to is None:
         return show.as_json(found)
@@ -137,7 +138,7 @@ def erase(store: StoreArgument, user: User, json: Json = False) -> None:
 
     A server with --learn keeps its counts until it is reloaded: send DELETE /users/USER to it instead.
     """
-    with _opened(store) as opened:
+    with opened_store(store) as opened:
         deleted = opened.forget(user, _who())
         _vacuum(opened)
     show.as_json({"deleted": deleted}) if json else show.console().print(f"{deleted} events deleted")
@@ -155,7 +156,7 @@ def prune(
     Example: [bold]abaca store prune events.db --older-than 2y[/]
     """
     seconds = seconds_of(older_than)
-    with _opened(store) as opened:
+    with opened_store(store) as opened:
         deleted = opened.prune(time.time() - seconds, _who())
         _vacuum(opened)
     show.as_json({"deleted": deleted}) if json else show.console().print(f"{deleted} rows deleted")

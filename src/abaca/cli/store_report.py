@@ -8,24 +8,14 @@ from rich.table import Table
 
 from abaca.cli import show
 from abaca.cli.columns import Json
+from abaca.cli.store_life import StoreArgument, opened_store
 
 if TYPE_CHECKING:
     from abaca.serve.report import ModelRates, Rate
 
-SECONDS = 600.0
-"""Longest time of the query: it reads all feedback."""
-
 
 def command(
-    store: Annotated[
-        str,
-        typer.Argument(
-            metavar="STORE",
-            envvar="ABACA_STORE",
-            show_envvar=False,
-            help="A SQLite file, or postgresql://USER@HOST/NAME. Or set ABACA_STORE.",
-        ),
-    ],
+    store: StoreArgument,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only what was shown since: seconds since 1970, or ISO 8601.")
     ] = None,
@@ -41,15 +31,10 @@ def command(
     from abaca.data.moments import moments_of
     from abaca.serve.feedback import per_user
     from abaca.serve.report import model_rates
-    from abaca.serve.store import open_store
 
     moment = float("-inf") if since is None else float(moments_of([_number(since)], "--since", "seconds")[0])
-    opened = open_store(store)
-    opened.seconds = SECONDS
-    try:
+    with opened_store(store) as opened:
         rates = model_rates(per_user(opened, moment))
-    finally:
-        opened.close()
     if json:
         return show.as_json([one.to_json() for one in rates])
     return show.console().print(_table(rates) if rates else "there is no feedback; send it to POST /feedback")
