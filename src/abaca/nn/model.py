@@ -143,3 +143,23 @@ class Model(nn.Module):
     def scores(self, windows: Windows[Tensor]) -> Scores:
         """The scores of all items for each prediction, row by row."""
         return self.output.scores(self.encode(windows))
+
+
+class swapped:
+    """The model has other weights within the block."""
+
+    def __init__(self, weights: dict[str, nn.Parameter], other: dict[str, Tensor] | None) -> None:
+        self.weights, self.other = weights, other
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for name, value in (self.other or {}).items():
+            kept = self.weights[name].detach().clone()
+            self.weights[name].copy_(value)
+            value.copy_(kept)
+
+    def __enter__(self) -> None:
+        self._swap()
+
+    def __exit__(self, *_: object) -> None:
+        self._swap()

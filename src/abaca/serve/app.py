@@ -30,7 +30,7 @@ from abaca.serve.rates import RateLimit
 from abaca.serve.routes import add_routes
 from abaca.serve.service import Loaded, Service
 from abaca.serve.static import Pages
-from abaca.serve.stored import reads, types_of
+from abaca.serve.stored import past_json, reads, types_of
 from abaca.serve.times import stored_moments
 from abaca.serve.tokens import TokenAuth
 from abaca.serve.worker import Worker
@@ -206,16 +206,7 @@ class Api:
         store, _ = self._storing()
         audit.note(audit.who(request), "read history", store.subject(user))
         catalogue = self.service.model().search.catalogue
-        history = ((past, known_item(catalogue, past.item)) for past in await self._history(user))
-        items = [
-            {
-                **({"id": past.item, "title": past.item} if item is None else item_json(catalogue, item)),
-                "time": past.time,
-                "type": past.type,
-            }
-            for past, item in history
-        ]
-        return JSONResponse({"user": user, "items": items})
+        return JSONResponse({"user": user, "items": [past_json(catalogue, past) for past in await self._history(user)]})
 
     async def _history(self, user: str) -> list[Past]:
         """The latest stored items of a user."""

@@ -24,7 +24,7 @@ from abaca.nn.model import Model
 from abaca.serve.events import PAGE, Event, Past, Store
 from abaca.serve.item_search import ItemSearch
 from abaca.serve.service import Loaded, Service
-from abaca.serve.stored import reads
+from abaca.serve.stored import reads, reads_followers
 from abaca.training.fold import carried
 from abaca.training.newitems import NewItems, checked_items
 from abaca.types import Id
@@ -178,7 +178,7 @@ class Learner:
     def _read(self) -> None:
         with self._lock:
             self._behind, self.models, self._last = True, [], -1
-            models = [LiveModel(loaded) for loaded in self.service.models if _reads_followers(loaded)]
+            models = [LiveModel(loaded) for loaded in self.service.models if reads_followers(loaded.recommender)]
             if not models:
                 raise ModelError("no model reads followers, so --learn has nothing to count; train with +followers")
             self._count(models)
@@ -297,8 +297,3 @@ class Learner:
     def _stale(self) -> list[LiveModel]:
         """Models whose items have changed since they were last served."""
         return [model for model in self.models if model.stale]
-
-
-def _reads_followers(loaded: Loaded) -> bool:
-    saved = loaded.recommender.saved
-    return saved is not None and saved.evidence is not None and "followers" in saved.evidence.parts

@@ -19,7 +19,7 @@ from abaca.evaluation.evaluate import dealt, evaluate
 from abaca.evaluation.metrics import GAINS, gains_or_zero
 from abaca.evaluation.ranker import ModelRanker
 from abaca.evaluation.sound import fault_of
-from abaca.nn.model import Model
+from abaca.nn.model import Model, swapped
 from abaca.options import TrainingOptions
 from abaca.training.callbacks import Callback, Step
 from abaca.training.checkpoint import load_state, save_state
@@ -282,23 +282,3 @@ def _threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-class swapped:
-    """The model has other weights within the block."""
-
-    def __init__(self, weights: dict[str, Any], other: dict[str, Tensor] | None) -> None:
-        self.weights, self.other = weights, other
-
-    @torch.no_grad()
-    def _swap(self) -> None:
-        for name, value in (self.other or {}).items():
-            kept = self.weights[name].detach().clone()
-            self.weights[name].copy_(value)
-            value.copy_(kept)
-
-    def __enter__(self) -> None:
-        self._swap()
-
-    def __exit__(self, *_: object) -> None:
-        self._swap()
