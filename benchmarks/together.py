@@ -28,7 +28,7 @@ from abaca.options import DEFAULT_OUTPUT
 from abaca.training import group as groups
 from abaca.training.gradients import set_gradients
 
-CASES = ((3_000, 1.0), (50_000, 1.0), (50_000, 0.05), (500_000, 0.05))
+CASES = ((3_000, 1.0), (50_000, 0.05), (50_000, 1.0), (500_000, 0.05))
 """Items, and the share of them that the loss reads."""
 SIZES = (1, 2)
 USERS, LENGTH = 2_000, 40
@@ -122,27 +122,25 @@ def main() -> None:
         work(int(items), float(share), int(steps), int(targets))
         return
     raw: dict[tuple[int, float, int], list[list[dict[str, float]]]] = {}
+    facts = {"targets": given.targets, "steps": given.steps, "cores": os.cpu_count(), "torch": torch.__version__}
     for _ in range(given.rounds):
         for items, share in CASES:
             for size in SIZES:
                 arguments = [str(items), str(share), str(given.steps), str(given.targets)]
                 raw.setdefault((items, share, size), []).append(start(size, arguments))
-    found: list[dict[str, Any]] = [
+                if given.json:  # after each, so that a run that is stopped has results too
+                    with open(given.json, "w") as file:
+                        json.dump({**facts, "load": os.getloadavg(), "cases": cases(raw)}, file, indent=1)
+    for row in cases(raw):
+        print(" ".join(f"{key} {value:.5g}" for key, value in row.items() if key != "rounds"))
+
+
+def cases(raw: dict[tuple[int, float, int], list[list[dict[str, float]]]]) -> list[dict[str, Any]]:
+    """The summary of each case, and its rounds."""
+    return [
         {"items": items, "share": share, "processes": size, **summary(rounds), "rounds": rounds}
         for (items, share, size), rounds in raw.items()
     ]
-    for row in found:
-        print(
-            {
-                key: round(value, 1) if isinstance(value, float) else value
-                for key, value in row.items()
-                if key != "rounds"
-            }
-        )
-    if given.json:
-        facts = {"targets": given.targets, "steps": given.steps, "cores": os.cpu_count(), "load": os.getloadavg()}
-        with open(given.json, "w") as file:
-            json.dump({**facts, "torch": torch.__version__, "cases": found}, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -201,8 +201,8 @@ def test_torchrun_finishes_a_run_by_itself_that_is_killed_ten_times(
             continue
         time.sleep(rng.uniform(0, 0.1))
         rng.choice(workers).kill()
-        done, seen = done + 1, state.stat().st_mtime_ns if state.exists() else 0
         psutil.wait_procs(workers, timeout=60)
+        done, seen = done + 1, state.stat().st_mtime_ns if state.exists() else 0
     assert launched.wait() == 0, (tmp_path / "said").read_text()
     assert done >= 3  # a fast run may end before the tenth
     assert records(killed) == records(whole)

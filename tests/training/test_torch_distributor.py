@@ -28,7 +28,8 @@ def test_the_recipe_for_spark_trains_a_model(tmp_path: Path) -> None:
     recipe = recipe.replace("Recommender()", 'Recommender("gru4rec", epochs=2, dim=8, hidden=8, lr=0.01)')
     recipe = recipe.replace("SparkSession.builder", 'SparkSession.builder.master("local[2]")')
     recipe = recipe.replace('"sequences", "model"', f"{str(sequences.path)!r}, {str(tmp_path / 'model')!r}")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
+    of_spark = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **of_spark}
     done = subprocess.run([sys.executable, "-c", recipe], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "model" / RECORD).read_text().count(f'"targets": {sequences.training_targets}') == 2

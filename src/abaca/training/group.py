@@ -8,14 +8,17 @@ import contextlib
 import os
 import re
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from abaca.errors import ProcessError, UserError
 
@@ -25,6 +28,8 @@ TOGETHER = 1 << 16
 """Tensors with fewer numbers than this are sent together."""
 PATIENCE = timedelta(hours=12)
 """How long a process waits for the others: the first may prepare a log or fit evidence meanwhile."""
+MEETING = timedelta(minutes=30)
+"""How long a process waits at the start until all others have started."""
 ADDRESS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Variables of the environment that a launcher such as torchrun sets for each process."""
 
@@ -156,10 +161,37 @@ def joined() -> Iterator[Group]:
     if cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=PATIENCE)
+        store, rank, size = next(iter(rendezvous("env://", timeout=MEETING)))
+        store = dist.PrefixStore(_meet(store, rank, size), store)  # type: ignore[attr-defined]
+        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+        dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=size)
     except (RuntimeError, ValueError) as error:
         raise ProcessError(f"the processes of this run cannot reach each other ({error}); start all of them") from error
     try:
         yield current()
     finally:
         dist.destroy_process_group()
+
+
+def _meet(store: Any, rank: int, size: int) -> str:
+    """A name that only the processes of this start have.
+
+    After a restart, the store of torchrun still has the addresses of processes that are gone (pytorch issue 135712). So
+    each process leaves a new name of its own, and the first answers it with the name of the meeting.
+    """
+    own = uuid4().hex
+    if rank:
+        store.set(f"abaca/{rank}", own)
+        name: str = store.get(f"abaca/{own}").decode()  # waits for it
+        store.set(f"abaca/{name}/{rank}", "here")
+        return name
+    deadline, waiting = time.monotonic() + MEETING.total_seconds(), set(range(1, size))
+    while waiting:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"process {min(waiting)} has not started")
+        for other in [each for each in waiting if store.check([f"abaca/{each}"])]:
+            store.set(f"abaca/{store.get(f'abaca/{other}').decode()}", own)
+            if store.check([f"abaca/{own}/{other}"]):
+                waiting.remove(other)
+        time.sleep(0.02)
+    return own
