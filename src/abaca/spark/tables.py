@@ -37,7 +37,7 @@ class SparkTables:
         """Compute a frame, and make it the table of this name."""
         made = checkpointed(frame)
         self.view(table, made)
-        self._free(self._frames.pop(table, None))
+        free(self._frames.pop(table, None))
         self._frames[table] = made
 
     def view(self, table: str, frame: "DataFrame") -> str:
@@ -70,7 +70,7 @@ class SparkTables:
         for table in tables:
             self.spark.catalog.dropTempView(self.named(table))
             self._views.discard(table)
-            self._free(self._frames.pop(table, None))
+            free(self._frames.pop(table, None))
 
     def row(self, sql: str) -> tuple[Any, ...]:
         """The first row of an answer that has one."""
@@ -91,11 +91,6 @@ class SparkTables:
         """Drop all tables."""
         self.drop(*list(self._views))
 
-    def _free(self, frame: "DataFrame | None") -> None:
-        """Delete the copy that a frame was computed into; Spark would do so some time after the frame is forgotten."""
-        if frame is not None and hasattr(frame, "_jdf"):
-            frame._jdf.queryExecution().logical().rdd().unpersist(False)
-
 
 def checkpointed(frame: "DataFrame") -> "DataFrame":
     """A computed frame that has forgotten how it was made.
@@ -110,16 +105,19 @@ def checkpointed(frame: "DataFrame") -> "DataFrame":
     return frame.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
 
 
+def free(frame: "DataFrame | None") -> None:
+    """Delete the copy that a frame was computed into; Spark would do so some time after the frame is forgotten."""
+    if frame is not None and hasattr(frame, "_jdf"):
+        frame._jdf.queryExecution().logical().rdd().unpersist(False)
+
+
 def streamed(frame: "DataFrame") -> Iterator[pyarrow.RecordBatch]:
     """The rows of a frame in their order; the driver holds those of one or two partitions at a time.
 
     The partitions are computed beside each other first, and kept on the executors' disks.
     """
-    from pyspark import StorageLevel
-
-    packed = frame.mapInArrow(_packed, "batch binary").persist(StorageLevel.DISK_ONLY)
+    packed = checkpointed(frame.mapInArrow(_packed, "batch binary"))
     try:
-        packed.count()
         empty = True
         for row in packed.toLocalIterator(prefetchPartitions=False):
             with pyarrow.ipc.open_stream(io.BytesIO(row["batch"])) as stream:
@@ -128,7 +126,7 @@ def streamed(frame: "DataFrame") -> Iterator[pyarrow.RecordBatch]:
         if empty:
             yield pyarrow.RecordBatch.from_pylist([], frame.limit(0).toArrow().schema)
     finally:
-        packed.unpersist()
+        free(packed)
 
 
 def _packed(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
