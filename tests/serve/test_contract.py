@@ -82,8 +82,11 @@ def with_one_time_each(case: Any) -> Any:
 
 
 def with_known_columns(case: Any) -> Any:
-    """What OpenAPI does not know: columns of the item table, cool-downs without times, a model without types."""
+    """What OpenAPI does not know: columns of items, cool-downs without times, a model without types and features."""
     body = case.body
+    for part in (body, case.query):
+        if isinstance(part, dict):
+            part.pop("min_cold", None)
     if isinstance(body, dict):
         body.pop("types", None)
         for name in {"at_most", "at_least", "boost_category"} & set(body):
