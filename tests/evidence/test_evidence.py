@@ -18,8 +18,10 @@ from abaca.evidence.fit import (
     NODES,
     START,
     Problem,
+    as_weights,
     choose_fade,
     fit,
+    list_gains,
     loss,
     new_gains,
     penalty,
@@ -200,6 +202,19 @@ def test_the_order_of_new_items_is_judged_by_the_rank_among_them(ratio: float) -
         expected.append(1 / np.log2(ahead + 2) if ahead < CUTOFF else 0.0)
     assert 0 < np.count_nonzero(expected) < len(expected)
     np.testing.assert_allclose(new_gains(problem, ratio, 5.0), expected)
+
+
+def test_lists_are_judged_by_the_rank_among_all_items() -> None:
+    plain, histories = ranker("softmax+CP", None), Histories.of(ASKED)
+    targets = np.array([row[0] if number % 2 else (row[0] + 31) % V for number, row in enumerate(ASKED)])
+    problem = problems(evidence(), plain.scored, histories, targets, ["order"])["order"]
+    order = np.concatenate([numbers for numbers, _ in plain.scored(histories)])
+    theta = np.random.default_rng(1).normal(size=HABITS + sum(SIZES)) / 3
+    final = expected_logits(every_logit(plain), as_weights(theta, EVIDENCE))
+    rank = (final >= final[np.arange(len(ASKED)), targets][:, None]).sum(axis=1)[order]
+    expected = np.where(rank <= CUTOFF, 1 / np.log2(rank + 1), 0.0)
+    assert 0 < np.count_nonzero(expected) < len(expected)
+    np.testing.assert_allclose(list_gains(problem, theta, EVIDENCE), expected)
 
 
 def _likelihood(of: ModelRanker, histories: Histories, targets: np.ndarray) -> torch.Tensor:

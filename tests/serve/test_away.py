@@ -92,6 +92,7 @@ def test_a_server_ends_in_order_while_its_database_is_frozen(
     for thread in asking:
         thread.start()
     assert server.client.get("/health").status_code == 200
+    time.sleep(readiness.FRESH_SECONDS)  # so long the last check counts
     assert server.client.get("/ready").status_code == 503
     assert server.client.post("/recommend", json={"history": [1]}).status_code == 200
     server.process.terminate()

@@ -6,8 +6,9 @@ alike. Its strength is the one with the best likelihood when each half of the ta
 soon histories fade is chosen before it: the f whose followers alone rank new targets best.
 
 Most of the likelihood is lost on targets that no list reaches. So a / T and s, which order the items outside the
-history, are those with the highest NDCG of new targets among these items, if the gain is above one standard error. The
-other numbers are then fitted again: temperatures, and the share of repeats, are those of highest likelihood.
+history, are those with the highest NDCG of new targets among these items. The other numbers are then fitted again:
+temperatures, and the share of repeats, are those of highest likelihood. This is kept if it gains more than one standard
+error of NDCG in the whole list.
 """
 
 from collections.abc import Callable, Iterator
@@ -136,7 +137,7 @@ def fitted(evidence: Evidence, targets: Held) -> Evidence:
     """Evidence with numbers that suit held-out targets, for each kind of habits."""
     parts, order = evidence.parts, targets.problems["order"]
     strength = choose_strength(order, parts)
-    followers = choose_followers(order, maximise(order, parts, strength)) if "followers" in parts else None
+    followers = choose_followers(order, parts, strength) if "followers" in parts else None
     weights = {kind: maximise(problem, parts, strength, followers) for kind, problem in targets.problems.items()}
     numbers = {kind: as_weights(theta, parts) for kind, theta in weights.items()}
     return replace(evidence, weights=numbers, fade=targets.fade)
@@ -209,31 +210,39 @@ def choose_strength(problem: Problem, parts: tuple[str, ...]) -> float:
     return STRENGTHS[int(np.argmin(across))]
 
 
-def choose_followers(problem: Problem, likely: Floats) -> tuple[float, float]:
-    """log a / T and log s that order new targets best, or those of highest likelihood if none is clearly better."""
-    start = float(likely[FOLLOWERS]), float(likely[SHARPNESS])
+def choose_followers(problem: Problem, parts: tuple[str, ...], strength: float) -> tuple[float, float] | None:
+    """log a / T and log s that order new targets best, if whole lists gain by them; None for the likelihood's."""
     is_own = np.zeros(len(problem.rows), dtype=bool)
     is_own[problem.own] = True
     new = (problem.entry < 0) | ~is_own[problem.entry]
-    if new.sum() < 2:
-        return start
-    kept = problem.take(new)
-    found, most, before = start, 0.0, new_gains(kept, *np.exp(start))
-    for ratio in RATIOS:
-        for sharpness in SHARPNESSES:
-            more = new_gains(kept, ratio, sharpness) - before
-            if more.mean() > max(most, more.std() / np.sqrt(len(more))):
-                found, most = (float(np.log(ratio)), float(np.log(sharpness))), more.mean()
-    return found
+    if not new.any():
+        return None
+    kept, likely = problem.take(new), maximise(problem, parts, strength)
+    pairs = [(ratio, sharpness) for ratio in RATIOS for sharpness in SHARPNESSES]
+    best = max(pairs, key=lambda pair: float(new_gains(kept, *pair).mean()))
+    found = float(np.log(best[0])), float(np.log(best[1]))
+    ranked = maximise(problem, parts, strength, found)
+    more = list_gains(problem, ranked, parts) - list_gains(problem, likely, parts)
+    return found if more.mean() > more.std() / np.sqrt(len(more)) else None
 
 
 def new_gains(problem: Problem, ratio: float, sharpness: float) -> Floats:
     """The NDCG of new targets (N,) among the items outside their histories."""
     final = problem.logits + ratio * np.log1p(sharpness * problem.strength)
     final[problem.own] = -np.inf
-    hit = np.where(problem.entry >= 0, final[problem.entry], problem.hit)
+    return _gains(problem, final, 1.0)
+
+
+def list_gains(problem: Problem, theta: Floats, parts: tuple[str, ...]) -> Floats:
+    """The NDCG of targets (N,) among all items."""
+    return _gains(problem, _final(problem, theta, parts)[0], _scale(theta))
+
+
+def _gains(problem: Problem, final: Floats, scale: float) -> Floats:
+    """The NDCG of targets (N,) from the final logits of entries, and the scale of all others."""
+    hit = np.where(problem.entry >= 0, final[problem.entry], scale * problem.hit)
     rank = np.bincount(problem.rows, final >= hit[problem.rows], minlength=len(hit))
-    rank += (problem.best >= hit[:, None]).sum(axis=1)  # the target itself is an entry, or one of the others
+    rank += (scale * problem.best >= hit[:, None]).sum(axis=1)  # the target itself is an entry, or one of the others
     return np.where(rank <= CUTOFF, 1 / np.log2(np.maximum(rank, 1) + 1), 0.0)
 
 

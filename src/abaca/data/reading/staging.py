@@ -81,16 +81,21 @@ class Staging:
         part = Part(file.name, file.unit, file.columns, sql, file.locate)
         if file.format == "parquet":
             try:
-                return self._stage(part)
+                self._stage(part)
+                return None
             except duckdb.Error as error:
                 first = str(error).splitlines()[0]
                 raise LogError(f"{file.name}: cannot be read as Parquet ({first}); write the file again") from error
         if file.header_line == 1:
             try:
-                return self._stage(part)
-            except (duckdb.InvalidInputException, duckdb.ConversionException, duckdb.IOException):
-                pass  # Python reads the file again and finds the line that is wrong
-        return self._stage_by_line(file, file.rows)
+                if self._stage(part):
+                    return None
+            except (
+                duckdb.InvalidInputException, duckdb.ConversionException, duckdb.IOException,
+                duckdb.NotImplementedException,
+            ):  # fmt: skip
+                pass
+        return self._stage_by_line(file, file.rows)  # Python reads the file again and finds the line that is wrong
 
     def add_table(self, table: pyarrow.Table, where: str = "the table") -> None:
         """Stage the rows of a table in memory."""
@@ -138,7 +143,8 @@ class Staging:
                     f"{file.name} line {row.line}: {row.fault[1]}; fix the line, or pass `on_bad_row='skip'`"
                 )
 
-    def _stage(self, part: Part) -> None:
+    def _stage(self, part: Part) -> int:
+        """Stage a part; the number of its rows."""
         columns = choose(part.columns, self.wanted, part.where)
         types = self._database.types(part.sql)
         places = [None if column is None else part.columns.index(column) for column in columns]
@@ -154,6 +160,7 @@ class Staging:
         if counts and not self.skip:
             raise LogError(self._complaint(part, places, before))
         self.bad_rows.update({BAD[bad]: count for bad, count in counts})
+        return int(self._database.value("SELECT coalesce(max(rowid), -1) FROM staged") - before)
 
     def _begin(self, part: Part, columns: Columns, places: Places, types: dict[str, str]) -> None:
         """The first part decides whether ids are text or integers, and times numbers or dates."""
