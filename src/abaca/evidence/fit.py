@@ -137,9 +137,15 @@ def fitted(evidence: Evidence, targets: Held) -> Evidence:
     """Evidence with numbers that suit held-out targets, for each kind of habits."""
     parts, order = evidence.parts, targets.problems["order"]
     strength = choose_strength(order, parts)
-    followers = choose_followers(order, parts, strength) if "followers" in parts else None
-    weights = {kind: maximise(problem, parts, strength, followers) for kind, problem in targets.problems.items()}
-    numbers = {kind: as_weights(theta, parts) for kind, theta in weights.items()}
+    theta, followers = maximise(order, parts, strength), None
+    if "followers" in parts:
+        theta, followers = choose_followers(order, parts, strength, theta)
+    weights = {"order": theta} | {
+        kind: maximise(problem, parts, strength, followers)
+        for kind, problem in targets.problems.items()
+        if kind != "order"
+    }
+    numbers = {kind: as_weights(found, parts) for kind, found in weights.items()}
     return replace(evidence, weights=numbers, fade=targets.fade)
 
 
@@ -210,20 +216,25 @@ def choose_strength(problem: Problem, parts: tuple[str, ...]) -> float:
     return STRENGTHS[int(np.argmin(across))]
 
 
-def choose_followers(problem: Problem, parts: tuple[str, ...], strength: float) -> tuple[float, float] | None:
-    """log a / T and log s that order new targets best, if whole lists gain by them; None for the likelihood's."""
+def choose_followers(
+    problem: Problem, parts: tuple[str, ...], strength: float, likely: Floats
+) -> tuple[Floats, tuple[float, float] | None]:
+    """The numbers under the log a / T and log s that order new targets best, with these two.
+
+    If whole lists do not gain by them, the likeliest numbers, and None.
+    """
     is_own = np.zeros(len(problem.rows), dtype=bool)
     is_own[problem.own] = True
     new = (problem.entry < 0) | ~is_own[problem.entry]
     if not new.any():
-        return None
-    kept, likely = problem.take(new), maximise(problem, parts, strength)
+        return likely, None
+    kept = problem.take(new)
     pairs = [(ratio, sharpness) for ratio in RATIOS for sharpness in SHARPNESSES]
     best = max(pairs, key=lambda pair: float(new_gains(kept, *pair).mean()))
     found = float(np.log(best[0])), float(np.log(best[1]))
     ranked = maximise(problem, parts, strength, found)
     more = list_gains(problem, ranked, parts) - list_gains(problem, likely, parts)
-    return found if more.mean() > more.std() / np.sqrt(len(more)) else None
+    return (ranked, found) if more.mean() > more.std() / np.sqrt(len(more)) else (likely, None)
 
 
 def new_gains(problem: Problem, ratio: float, sharpness: float) -> Floats:
