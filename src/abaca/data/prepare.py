@@ -6,7 +6,7 @@ The rules are here, in `splits.py` and in `arrays.py`. An engine runs the steps 
 import dataclasses
 import datetime
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -117,7 +117,7 @@ class PrepareOptions:
                 raise SpecError(f"a cut at {option} leaves nothing on one side; give a share between 0% and 100%")
         for name in ("events", "targets_of"):
             values = getattr(self, name)
-            if isinstance(values, str) or (values is not None and not values):
+            if values is not None and (isinstance(values, str) or not isinstance(values, Collection) or not values):
                 raise SpecError(f"{name} is a list of at least one value, not {values!r}")
             object.__setattr__(self, name, None if values is None else tuple(values))
         object.__setattr__(self, "types", self.types or self.targets_of is not None)

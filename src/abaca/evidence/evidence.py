@@ -22,6 +22,8 @@ from abaca.nn.logits import Additions, Scores, adjust
 
 MOST_FOLLOWERS = 100
 """Followers of a history that get a bonus."""
+LARGEST = 1e12
+"""A saved number that is as large is not one of evidence."""
 
 
 @dataclass(frozen=True)
@@ -152,12 +154,17 @@ class Evidence:
 
     def check(self, items: int) -> None:
         """Refuse numbers that do not fit together, or not a catalogue of so many items."""
+        if not self.parts:
+            raise ValueError("the evidence has no parts")
         for kind, weights in self.weights.items():
             buckets = sum(len(EDGES[name]) + 1 for name in self.habits(kind))
             if "habits" in self.parts and len(weights.habits) != buckets:
                 raise ValueError(f"the evidence of {kind} has {len(weights.habits)} numbers for {buckets} buckets")
-            if not weights.scale:
-                raise ValueError(f"the evidence of {kind} has a scale of 0")
+            numbers = {**vars(weights), "habits": 0.0}.values()
+            if not all(abs(number) < LARGEST for number in (*numbers, *weights.habits, self.fade, *self.clock)):
+                raise ValueError(f"the evidence of {kind} has numbers of {LARGEST:g} and more")
+            if weights.scale <= 0 or weights.own_scale <= 0 or weights.sharpness < 0:
+                raise ValueError(f"the evidence of {kind} has a scale of 0 or less, or a sharpness below 0")
         self.transitions.check(items)
 
     def to_json(self) -> dict[str, Any]:

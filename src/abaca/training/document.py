@@ -119,7 +119,7 @@ def options_of(where: Path, training: dict[str, Any]) -> tuple[TrainingOptions, 
         raise ModelError(f"{where / MODEL}: training.{missing[0]} is missing; {CURE}")
     try:
         return TrainingOptions(**training["options"]), PrepareOptions(**training["prepared"])
-    except SpecError as error:
+    except (SpecError, TypeError, ValueError) as error:  # of another kind than the option's
         raise ModelError(f"{where / MODEL}: {error}; {CURE}") from error
 
 
