@@ -151,8 +151,8 @@ def test_a_model_that_cannot_answer_is_refused_and_the_old_one_stays(
         Service([folder])
 
 
-def test_the_trial_reads_evidence_with_times(tmp_path: Path) -> None:
-    """Numbers that only a full history with times reaches are tried too."""
+def test_evidence_that_only_times_reach_is_refused(tmp_path: Path) -> None:
+    """A question without times would be answered."""
     untrained(tmp_path, "softmax+CP+habits+followers")
 
     def spoil(document: dict[str, Any]) -> None:
@@ -161,7 +161,7 @@ def test_the_trial_reads_evidence_with_times(tmp_path: Path) -> None:
                 found["own"] = 1e300
 
     forge(tmp_path, spoil)
-    with pytest.raises(ModelError, match="cannot answer"):
+    with pytest.raises(ModelError, match=r"the evidence of times has numbers of 1e\+12 and more"):
         Service([tmp_path])
 
 
