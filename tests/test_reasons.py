@@ -117,10 +117,11 @@ def test_what_follows_the_latest_item_in_this_history_is_told() -> None:
 
 def test_the_hour_is_told() -> None:
     times = [DAY + 8 * HOUR, 2 * DAY + 8.5 * HOUR, 3 * DAY + 20 * HOUR, 8 * DAY + 8 * HOUR, 8 * DAY + 12 * HOUR]
-    of = {name: advisor(seconds=True, **{name: 3.0}) for name in ("hour", "week")}
+    of = {name: advisor(seconds=True, **{name: 3.0}) for name in ("hour", "at_hour", "week")}
     asked = {"times": times, "now": 9 * DAY + 8 * HOUR}
-    hour, week = (found(of[name], "milk milk milk jam tea", **asked) for name in of)
+    hour, often, week = (found(of[name], "milk milk milk jam tea", **asked) for name in of)
     assert hour["milk"].reason == "repeat · habits: seen 3 times, 2 of them at about this hour"
+    assert often["milk"].reason == hour["milk"].reason
     assert hour["jam"].reason == "repeat · habits: seen once, at about this hour"
     assert week["milk"].reason == "repeat · habits: seen 3 times, 1 of them at about this hour of the week"
     assert week["jam"].reason == "repeat · network: seen once, 24 hours ago"

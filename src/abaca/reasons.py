@@ -18,7 +18,8 @@ NAMED = 2
 """Items of the history that are named as alike."""
 
 SPANS = (("year", 365.25 * DAY), ("day", DAY), ("hour", HOUR), ("minute", 60.0), ("second", 1.0))
-PERIODS = {"hour": (DAY, "at about this hour"), "week": (7 * DAY, "at about this hour of the week")}
+AT_HOUR = "at about this hour"
+PERIODS = {"hour": (DAY, AT_HOUR), "at hour": (DAY, AT_HOUR), "week": (7 * DAY, f"{AT_HOUR} of the week")}
 
 Chosen = list[list[int]]
 """The chosen items of each history."""

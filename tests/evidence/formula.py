@@ -50,10 +50,10 @@ def habits(
     found["time"] = passed
     found["time rhythm"] = passed * (count - 1) / span if count > 1 and span > 0 else -1.0
     if now is not None:
-        for name, period in (("hour", DAY), ("week", 7 * DAY)):
-            near = 0
+        for name, period, width in (("hour", DAY, 1.5), ("week", 7 * DAY, 2.0), ("at hour", DAY, 1.0)):
+            near = 0.0
             for place in places:
                 phase = abs(moment - times[place]) % period
-                near += min(phase, period - phase) <= HOUR
-            found[name] = near / count
+                near += math.exp(-((min(phase, period - phase) / HOUR / width) ** 2) / 2)
+            found[name] = near if name == "at hour" else near / count
     return found

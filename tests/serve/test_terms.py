@@ -53,7 +53,7 @@ def test_habits_of_time_are_there_where_times_are_known(serve: Serve, tmp_path: 
     order = {"network", "own", "count", "since", "follow", "rhythm", "window", "followers"}
     assert all(found == order for found in names["order"])
     assert all(found == order | {"time", "time rhythm"} for found in names["times"])
-    assert all(found == order | {"time", "time rhythm", "hour", "week"} for found in names["now"])
+    assert all(found == order | {"time", "time rhythm", "hour", "week", "at hour"} for found in names["now"])
 
 
 def test_popular_items_have_no_terms(serve: Serve, tmp_path: Path) -> None:

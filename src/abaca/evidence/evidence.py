@@ -99,13 +99,17 @@ class Evidence:
         kind = self.clock.kind(histories)
         return kind if kind in self.weights else "order"
 
-    def claims(self, histories: Histories, kind: str) -> Claims:
-        """The items of the histories, and their followers."""
+    def followers(self, histories: Histories) -> Followers:
+        """The strongest followers of the histories; none where they are not read."""
+        if "followers" in self.parts:
+            return self.transitions.after(histories, MOST_FOLLOWERS, self.fade)
+        return Followers(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+    def claims(self, histories: Histories, kind: str, followers: Followers | None = None) -> Claims:
+        """The items of the histories, and their followers, which are the same for every kind."""
         catalogue = len(self.transitions.counts)
         owned = describe(histories, self.window, self.clock, kind, self.types)
-        followers = Followers(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-        if "followers" in self.parts:
-            followers = self.transitions.after(histories, MOST_FOLLOWERS, self.fade)
+        followers = self.followers(histories) if followers is None else followers
         own_keys, keys = owned.rows * catalogue + owned.items, followers.rows * catalogue + followers.items
         is_own = np.isin(keys, own_keys, assume_unique=True)
         strength = np.zeros(len(own_keys))

@@ -156,7 +156,8 @@ def problems(
     parts: dict[str, list[Problem]] = {kind: [] for kind in kinds}
     for numbers, scores in scored(histories):
         batch = histories.take(numbers)
-        claims = {kind: evidence.claims(batch, kind) for kind in kinds}
+        followers = evidence.followers(batch)
+        claims = {kind: evidence.claims(batch, kind, followers) for kind in kinds}
         read = _read(scores, claims[kinds[0]], targets[numbers])
         for kind, found in claims.items():
             own = np.flatnonzero(found.own)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from abaca.evidence.evidence import MOST_FOLLOWERS, Evidence
-from abaca.evidence.habits import DAY, EDGES, HOUR, MOST_ITEMS
+from abaca.evidence.habits import EDGES, MOST_ITEMS, NEAR
 from abaca.evidence.transitions import REACH, UNIT, Transitions
 from abaca.histories import Histories, Windows
 from abaca.nn.logits import Additions, Logits
@@ -88,8 +88,8 @@ class Places(NamedTuple):
         return self.last & (later < MOST_ITEMS)
 
     def counts(self, marks: list[Tensor]) -> tuple[Tensor, ...]:
-        """How many places of each place's item carry a mark (B, L), for each of the marks (B, L)."""
-        return (self.same.float() @ torch.stack(marks, 2).float()).double().unbind(2)
+        """The sum of each of the marks (B, L) over all places of a place's item (B, L)."""
+        return (self.same.double() @ torch.stack(marks, 2).double()).unbind(2)
 
 
 class Habits(nn.Module):
@@ -150,8 +150,8 @@ class Habits(nn.Module):
         if now is not None:
             moment = now.where(now > moment, moment)  # a moment that is not known is NaN
             apart = (moment - times).abs() / self.second
-            hour, week = at.counts([_near(apart, DAY), _near(apart, 7 * DAY)])
-            values |= {"hour": hour / count, "week": week / count}
+            hour, week, near = at.counts([_near(apart, *NEAR[name]) for name in ("hour", "week", "at hour")])
+            values |= {"hour": hour / count, "week": week / count, "at hour": near}
         passed = (moment - times).clamp_min(0)
         rhythm = _rhythm(passed, count, times - times.gather(1, first))
         return values | {"time": passed / self.gap, "time rhythm": rhythm}
@@ -213,7 +213,8 @@ def _rhythm(since: Tensor, count: Tensor, span: Tensor) -> Tensor:
     return (since * (count - 1) / span.where(repeated, 1.0)).where(repeated, -1.0)
 
 
-def _near(apart: Tensor, period: float) -> Tensor:
-    """Whether a time is within an hour of the same moment of a period."""
+def _near(apart: Tensor, period: float, width: float) -> Tensor:
+    """How near a time is to the same moment of a period, as in `habits`; 0 for a time that is not known."""
     phase = apart % period
-    return torch.minimum(phase, period - phase) <= HOUR
+    nearness = torch.exp(-0.5 * (torch.minimum(phase, period - phase) / width) ** 2)
+    return nearness.where(~apart.isnan(), 0.0)

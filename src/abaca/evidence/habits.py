@@ -9,10 +9,12 @@ With p the place of the target, ℓ the place of an item's last occurrence, n it
     window       whether the network reads the item: p − ℓ ≤ window
     time         the time since the last occurrence, in usual gaps of the log
     time rhythm  as rhythm, in time
-    hour, week   the share of its occurrences within an hour of the same hour of the day, and of the week
+    hour, week   the share of its occurrences near the same hour of the day, and of the week
+    at hour      how many of them are near the same hour of the day
     type         the number of the type of its last event
     taken        its occurrences of the types that are predicted, such as purchases
 
+An occurrence that is t away from the same hour counts as exp(−½ (t / σ)²), with the σ of NEAR.
 Times are measured to *now* where it is known, else to the latest interaction. Hours need *now*, and times that count
 from 1970.
 """
@@ -28,7 +30,8 @@ MOST_ITEMS = 300
 """Distinct items of a history that are described, the latest first."""
 
 _RATIOS = tuple(2.0**power for power in range(-6, 7))
-_SHARES = (0.01, 0.2, 0.4, 0.6, 0.8)
+_SHARES = (0.005, 0.02, 0.045, 0.095, 0.145, 0.195, 0.295, 0.395, 0.495, 0.595, 0.695, 0.795, 0.895)
+"""Below 1/20, 1/10 and so on, which rounding must not move to another bucket."""
 EDGES: dict[str, tuple[float, ...]] = {
     "count": (2, 3, 4, 5, 7, 10, 15, 25, 50, 100),
     "since": (2, 3, 4, 5, 6, 8, 11, 16, 23, 33, 51, 101, 201, 501),
@@ -39,6 +42,7 @@ EDGES: dict[str, tuple[float, ...]] = {
     "time rhythm": (-0.5, *_RATIOS),
     "hour": _SHARES,
     "week": _SHARES,
+    "at hour": (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.95, 1.45, 1.95, 2.95, 3.95, 5.95, 8.95, 13.95, 24.95, 49.95),
     "type": tuple(range(1, MOST_TYPES)),
     "taken": (1, 2, 3, 4, 5, 7, 10, 15, 25, 50, 100),
 }
@@ -47,7 +51,7 @@ EDGES: dict[str, tuple[float, ...]] = {
 KINDS: dict[str, tuple[str, ...]] = {
     "order": ("count", "since", "follow", "rhythm", "window"),
     "times": ("count", "since", "follow", "rhythm", "window", "time", "time rhythm"),
-    "now": ("count", "since", "follow", "rhythm", "window", "time", "time rhythm", "hour", "week"),
+    "now": ("count", "since", "follow", "rhythm", "window", "time", "time rhythm", "hour", "week", "at hour"),
 }
 """The habits that can be known: without times, with them, and with the moment of the query."""
 OF_TYPES = ("type", "taken")
@@ -57,6 +61,8 @@ PLACES = 0.5
 """If more gaps than this share are equal, times are places of a history and say no more than the order."""
 
 DAY, HOUR = 86_400.0, 3_600.0
+NEAR = {"hour": (DAY, 1.5 * HOUR), "week": (7 * DAY, 2 * HOUR), "at hour": (DAY, HOUR)}
+"""The period of each habit of hours, and its σ."""
 UNITS = (1.0, 1e3, 1e6, 1e9)
 """Seconds, milliseconds, microseconds, nanoseconds."""
 SINCE, UNTIL = 315_532_800.0, 4_102_444_800.0
@@ -207,7 +213,8 @@ def _in_time(histories: Histories, at: _Occurrences, clock: Clock, known: bool) 
     }
     if known:
         apart = np.abs(moment[histories.rows] - times) / clock.second
-        values |= {"hour": _share_near(apart, DAY, at), "week": _share_near(apart, 7 * DAY, at)}
+        near = {name: _near(apart, period, width, at) for name, (period, width) in NEAR.items()}
+        values |= {"hour": near["hour"] / at.times, "week": near["week"] / at.times, "at hour": near["at hour"]}
     return values
 
 
@@ -221,10 +228,9 @@ def _in_types(histories: Histories, at: _Occurrences, types: EventTypes) -> dict
     }
 
 
-def _share_near(apart: Floats, period: float, at: _Occurrences) -> Floats:
-    """The share of an item's occurrences within an hour of the same moment of a period."""
+def _near(apart: Floats, period: float, width: float, at: _Occurrences) -> Floats:
+    """How many of an item's occurrences are near the same moment of a period."""
     phase = apart % period
-    near = np.minimum(phase, period - phase) <= HOUR
+    nearness = np.exp(-0.5 * (np.minimum(phase, period - phase) / width) ** 2)
     inside = at.group >= 0
-    hits = np.bincount(at.group[inside], near[inside], minlength=len(at.rows))
-    return np.asarray(hits / at.times)
+    return np.bincount(at.group[inside], nearness[inside], minlength=len(at.rows)).astype(np.float64)

@@ -80,17 +80,12 @@ class Transitions:
 
     def after(self, histories: Histories, most: int, fade: float = 1.0) -> Followers:
         """The `most` strongest followers of each history; equal strengths go by item."""
-        catalogue, lengths = len(self.counts), histories.lengths
-        keys, parts = [np.zeros(0, np.int64)], [np.zeros(0)]
-        for distance in range(1, min(REACH, lengths.max(initial=0)) + 1):
-            rows = np.flatnonzero(lengths >= distance)
-            sources = histories.items[histories.offsets[rows + 1] - distance]
-            width, followers, units = self.pairs_of(sources)
-            keys.append(np.repeat(rows, width) * catalogue + followers)
-            scale = UNIT * distance**fade * np.sqrt(np.maximum(self.count_of(sources), 1))
-            parts.append(units / np.repeat(scale, width))
-        unique, place = np.unique(np.concatenate(keys), return_inverse=True)
-        strength = np.bincount(place, np.concatenate(parts), minlength=len(unique)).astype(np.float64)
+        catalogue = len(self.counts)
+        rows, distance, sources = _latest(histories)
+        width, followers, units = self.pairs_of(sources)
+        scale = UNIT * distance**fade * np.sqrt(np.maximum(self.count_of(sources), 1))
+        unique, place = np.unique(np.repeat(rows * catalogue, width) + followers, return_inverse=True)
+        strength = np.bincount(place, units / np.repeat(scale, width), minlength=len(unique)).astype(np.float64)
         rows, items = np.divmod(unique, catalogue)
         return _best(Followers(rows, items, strength), most)
 
@@ -99,11 +94,8 @@ class Transitions:
         found = Sources(np.full(len(rows), -1), np.zeros(len(rows)))
         if not len(rows):
             return found
-        asked, back = np.unique(rows), np.arange(1, REACH + 1)
-        places = histories.offsets[asked + 1, None] - back  # (R, 20)
-        there = places >= histories.offsets[asked, None]
-        row, distance = there.nonzero()
-        sources = histories.items[places[there]]
+        asked = np.unique(rows)
+        row, distance, sources = _latest(histories.take(asked))
         width, followers, units = self.pairs_of(sources)
         wanted = rows * len(self.counts) + items
         order = wanted.argsort()
@@ -113,7 +105,7 @@ class Transitions:
         hits = np.flatnonzero(ordered[pair] == keys)
         from_place = width.cumsum().searchsorted(hits, side="right")
         source, units = sources[from_place], units[hits]
-        term = units / ((distance[from_place] + 1) ** fade * np.sqrt(np.maximum(self.count_of(source), 1)))
+        term = units / (distance[from_place] ** fade * np.sqrt(np.maximum(self.count_of(source), 1)))
         ascending = term.argsort(kind="stable")  # the largest is written last
         to = order[pair[hits]][ascending]
         found.items[to], found.times[to] = source[ascending], units[ascending] / UNIT
@@ -136,12 +128,28 @@ class Transitions:
         return Pairs(width, self.followers[at], self.units[at])
 
 
+def _latest(histories: Histories) -> tuple[Ints, Floats, Ints]:
+    """The last items of each history: its row, how far from the end each is, and the item; the latest first."""
+    places = histories.offsets[1:, None] - np.arange(1, REACH + 1)  # (B, 20)
+    there = places >= histories.offsets[:-1, None]
+    rows, before = there.nonzero()
+    return rows.astype(np.int64), before.astype(np.float64) + 1, histories.items[places[there]]
+
+
 def _best(found: Followers, most: int) -> Followers:
-    """The strongest of each row, in the order of items."""
+    """The strongest of each row, in the order of items; of equal ones the first."""
     rows, items, strength = found
-    order = np.lexsort((items, -strength, rows))
-    place = np.arange(len(rows)) - np.searchsorted(rows, rows)
-    kept = np.sort(order[place < most])
+    width = np.bincount(rows)
+    if width.max(initial=0) <= most:
+        return found
+    by_row = np.full((len(width), width.max()), -np.inf)
+    by_row[rows, np.arange(len(rows)) - np.repeat(np.cumsum(width) - width, width)] = strength
+    last = np.partition(by_row, -most, axis=1)[:, -most][rows]  # the weakest that is kept
+    above, equal = strength > last, strength == last
+    room = most - np.bincount(rows, above, minlength=len(width))
+    before = np.cumsum(equal) - equal  # equal ones up to here; those of earlier rows are subtracted
+    first = before[np.searchsorted(rows, rows)]
+    kept = above | (equal & (before - first < room[rows]))
     return Followers(rows[kept], items[kept], strength[kept])
 
 
