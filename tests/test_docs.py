@@ -18,6 +18,7 @@ import pytest
 
 import abaca
 from abaca.nn.encoders.gru4rec import GRU4RecOptions
+from abaca.nn.encoders.hstu import HSTUOptions
 from abaca.nn.encoders.sasrec import SASRecOptions
 from abaca.options import training_defaults
 from abaca.training.update import UpdateOptions
@@ -154,6 +155,7 @@ def written(value: Any) -> str:
     [
         ("Encoder: SASRec", SASRecOptions),
         ("Encoder: GRU4Rec", GRU4RecOptions),
+        ("Encoder: HSTU", HSTUOptions),
         ("Preparing a log", abaca.PrepareOptions),
         ("Updating", UpdateOptions),
         ("Recommending", abaca.Policy),
@@ -166,11 +168,11 @@ def test_the_page_of_options_has_those_of_the_code(heading: str, kind: Any) -> N
 
 
 def test_the_page_of_options_has_those_of_training() -> None:
-    both = [training_defaults(encoder) for encoder in ("sasrec", "gru4rec")]
-    defaults = {
-        field.name: ", ".join(dict.fromkeys(written(getattr(options, field.name)) for options in both))
-        for field in fields(abaca.TrainingOptions)
-    }
+    each = [training_defaults(encoder) for encoder in ("sasrec", "gru4rec", "hstu")]
+    defaults = {}
+    for field in fields(abaca.TrainingOptions):
+        found = [written(getattr(options, field.name)) for options in each]
+        defaults[field.name] = found[0] if len(set(found)) == 1 else ", ".join(found)
     assert table("Training") == defaults
 
 

@@ -53,6 +53,7 @@ class Case(NamedTuple):
         ("sasrec", "softmax+CPR:4+Mi", True),
         ("gru4rec", "softmax+CP", False),
         ("gru4rec", "softmax", True),
+        ("hstu", "softmax+CP", True),
     ],
     ids=lambda given: f"{given[0]} {given[1]} {'times' if given[2] else 'order'}",
 )

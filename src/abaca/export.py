@@ -66,12 +66,14 @@ class Graph(nn.Module):
     def inputs(self) -> dict[str, str]:
         """The names and the meaning of the inputs."""
         found = INPUTS if self.model.types is None else INPUTS | {"types": TYPES}
-        if self.evidence is None:
-            return found
-        found = found | {"histories": WHOLE}
-        if self.evidence.reads_times:
-            found |= {"times": TIMES}
-        return found | {"now": NOW} if self.evidence.reads_now else found
+        by_encoder, by_evidence = self.model.encoder.reads_times, self.evidence
+        if by_evidence is not None:
+            found = found | {"histories": WHOLE}
+        if by_encoder or (by_evidence is not None and by_evidence.reads_times):
+            found = found | {"times": TIMES}
+        if by_encoder or (by_evidence is not None and by_evidence.reads_now):
+            found = found | {"now": NOW}
+        return found
 
     def forward(
         self,

@@ -77,7 +77,7 @@ SEARCHED_ENCODERS = ("sasrec", "gru4rec")
 class Recommender:
     """A model that learns from a log when to repeat and when to explore.
 
-    `encoder` is gru4rec, sasrec, or auto for the one that suits the log, `output` an output layer such as
+    `encoder` is gru4rec, sasrec, hstu, or auto for the one that suits the log, `output` an output layer such as
     softmax+CPR:100+Mi. Both may be objects of one's own classes. Options are those of training (`epochs`, `lr`,
     `seed`, …), of the encoder (`dim`, `dropout`, …) and of preparing a log (`min_user`, `split`, …). With
     `options="auto"` those that are not given are chosen by the size of the log when it is fitted; with "fixed" they

@@ -700,8 +700,8 @@ def test_the_help_of_train_tells_the_encoders_own_defaults() -> None:
     """They are written there by hand: the help does not load the encoders."""
     shown = {parameter.name: getattr(parameter, "show_default", None) for parameter in loaded("train").params}
     options = {name: kind.Options() for name, kind in ENCODERS.items()}
-    assert shown["dropout"] == f"gru4rec {options['gru4rec'].dropout}, sasrec {options['sasrec'].dropout}"
-    assert shown["dim"] == str(options["gru4rec"].dim) == str(options["sasrec"].dim)
+    assert shown["dropout"] == ", ".join(f"{name} {each.dropout}" for name, each in options.items())
+    assert {shown["dim"]} == {str(each.dim) for each in options.values()}
     assert shown["hidden"] == str(options["gru4rec"].hidden)
 
 

@@ -12,10 +12,11 @@ from abaca.nn.build import make_model
 from abaca.nn.logits import Scores
 from abaca.nn.model import Model
 
-ENCODERS = ("gru4rec", "sasrec")
+ENCODERS = ("gru4rec", "sasrec", "hstu")
 SIZES = {
     "gru4rec": {"dim": 6, "hidden": 5, "dropout": 0.0},
     "sasrec": {"dim": 6, "inner": 7, "window": 12},
+    "hstu": {"dim": 6, "blocks": 2, "reach": 4},
 }
 
 SPECS = (
@@ -53,6 +54,11 @@ SPECS = (
 PLAIN_SPECS = tuple(dict.fromkeys(spec.removesuffix("+nodup") for spec in SPECS))
 
 
+def times_of(items: Tensor) -> Tensor:
+    """Times that follow from the items: an item takes 40 more each."""
+    return (40 * items.clamp_min(0)).cumsum(1).double()
+
+
 class Batch(NamedTuple):
     """What `Model.loss` takes."""
 
@@ -62,7 +68,7 @@ class Batch(NamedTuple):
 
     @property
     def windows(self) -> Windows:
-        return Windows(self.items, self.positions)
+        return Windows(self.items, self.positions, times_of(self.items))
 
 
 class Case(NamedTuple):

@@ -46,10 +46,10 @@ def gelu(x: Tensor) -> Tensor:
     return x * (1 + torch.erf(x / math.sqrt(2))) / 2
 
 
-def layer_norm(weights: Weights, name: str, x: Tensor) -> Tensor:
+def layer_norm(weights: Weights, name: str, x: Tensor, epsilon: float = LAYER_NORM_EPSILON) -> Tensor:
     mean = x.sum() / len(x)
     variance = ((x - mean) ** 2).sum() / len(x)
-    return weights[f"{name}.weight"] * (x - mean) / torch.sqrt(variance + LAYER_NORM_EPSILON) + weights[f"{name}.bias"]
+    return weights[f"{name}.weight"] * (x - mean) / torch.sqrt(variance + epsilon) + weights[f"{name}.bias"]
 
 
 # Encoders
@@ -101,7 +101,45 @@ def transformer(weights: Weights, name: str, x: list[Tensor]) -> list[Tensor]:
     return out
 
 
-ENCODERS = {"gru4rec": gru4rec, "sasrec": sasrec}
+def hstu(weights: Weights, history: list[int]) -> States:
+    """Gated attention with biases by the places and the time between; the moment of the query is not known."""
+    times = [40 * sum(history[: j + 1]) for j in range(len(history))]
+    x = [weights["items.weight"][s_j] + weights["encoder.gaps.weight"][-1] for s_j in history]
+    block = 0
+    while f"encoder.blocks.{block}.out.weight" in weights:
+        x = gated(weights, f"encoder.blocks.{block}", x, times)
+        block += 1
+    return [[layer_norm(weights, "encoder.norm", x_j, 1e-5)] for x_j in x]
+
+
+def gated(weights: Weights, name: str, x: list[Tensor], times: list[int]) -> list[Tensor]:
+    """Attention of each head to itself and earlier ones, times a gate, added."""
+    places, since = weights["encoder.places.weight"], weights["encoder.times.weight"]
+    made = [
+        affine(weights, f"{name}.gate_query_key_value", layer_norm(weights, f"{name}.norm", x_j, 1e-5)) for x_j in x
+    ]
+    gate, query, key, value = zip(*(made_j.chunk(4) for made_j in made), strict=True)
+    size = len(x[0]) // HEADS
+    out = []
+    for j, x_j in enumerate(x):
+        heads = []
+        for head in range(HEADS):
+            at = slice(head * size, (head + 1) * size)
+            energy = torch.stack(
+                [
+                    query[j][at] @ key[i][at] / math.sqrt(size)
+                    + places[min(j - i, len(places) - 1), head]
+                    + since[math.floor(math.log2(times[j] - times[i] + 1.5)), head]
+                    for i in range(j + 1)
+                ]
+            )
+            attention = torch.exp(energy - energy.max()) / torch.exp(energy - energy.max()).sum()
+            heads.append(sum(attention[i] * value[i][at] for i in range(j + 1)))
+        out.append(x_j + affine(weights, f"{name}.out", torch.cat(heads) * gate[j] * torch.sigmoid(gate[j])))
+    return out
+
+
+ENCODERS = {"gru4rec": gru4rec, "sasrec": sasrec, "hstu": hstu}
 
 
 # From states to the query

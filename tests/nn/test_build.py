@@ -75,7 +75,7 @@ BATCH = CASES["repeats"].batch
 
 
 @pytest.mark.parametrize("output", ["softmax+CPR:3+Mi", "mos-mix:3", "repeatnet", Biased(BiasedOptions(1.5))])
-@pytest.mark.parametrize("encoder", ["gru4rec", "sasrec", Decay(DecayOptions(dim=12))])
+@pytest.mark.parametrize("encoder", ["gru4rec", "sasrec", "hstu", Decay(DecayOptions(dim=12))])
 def test_every_combination_learns_and_ranks(encoder: str | Encoder, output: str | Output) -> None:
     torch.manual_seed(0)
     options = {"dim": 12} if isinstance(encoder, str) else {}
@@ -148,7 +148,7 @@ def test_a_model_too_large_for_the_machine_is_refused() -> None:
         check_memory(Decay(), Biased(), 10**12)
 
 
-@pytest.mark.parametrize("encoder", ["gru4rec", "sasrec"])
+@pytest.mark.parametrize("encoder", ["gru4rec", "sasrec", "hstu"])
 def test_the_form_changes_rounding_only(encoder: str) -> None:
     torch.manual_seed(0)
     model = make_model(encoder, "softmax+CPR:3+Mi", 14, dim=16).eval()

@@ -35,7 +35,11 @@ from forged import forge_weights
 from models import untrained
 
 ITEMS = 12
-SIZES: dict[str, dict[str, Any]] = {"gru4rec": {"dim": 4, "hidden": 6}, "sasrec": {"dim": 4, "window": 7, "inner": 8}}
+SIZES: dict[str, dict[str, Any]] = {
+    "gru4rec": {"dim": 4, "hidden": 6},
+    "sasrec": {"dim": 4, "window": 7, "inner": 8},
+    "hstu": {"dim": 4},
+}
 
 
 def made(encoder: str = "gru4rec", output: str = "softmax+CPR:3", seed: int = 0, items: int = ITEMS) -> Saved:
@@ -58,7 +62,7 @@ def ranks(saved: Saved) -> list[int]:
     "output",
     ["softmax", "softmax+CPR:3", "softmax+CPR:2,4+Mi", "softmax+R:3+nodup", "mos:3+C", "mos-mix:2", "repeatnet"],
 )
-@pytest.mark.parametrize("encoder", ["gru4rec", "sasrec"])
+@pytest.mark.parametrize("encoder", ["gru4rec", "sasrec", "hstu"])
 def test_round_trip(tmp_path: Path, encoder: str, output: str) -> None:
     saved = made(encoder, output)
     save_model(tmp_path / "deep" / "model", saved)

@@ -113,7 +113,7 @@ def gradients(model: Model, loss: torch.Tensor) -> list[torch.Tensor]:
     return [loss.detach(), *(weight.grad.clone() for weight in model.parameters() if weight.grad is not None)]
 
 
-@pytest.mark.parametrize("encoder", ["gru4rec", "sasrec"])
+@pytest.mark.parametrize("encoder", ["gru4rec", "sasrec", "hstu"])
 def test_types_are_added_to_the_items_that_the_encoder_reads(encoder: str) -> None:
     torch.manual_seed(0)
     plain = make_model(encoder, "softmax+CP", 9, dim=8).eval()

@@ -341,12 +341,14 @@ def test_resuming_at_any_step_gives_the_same_weights_and_record(
 
 
 @pytest.mark.parametrize("output", ["softmax", "softmax+R:3", "mos-mix:2", "repeatnet", "softmax+CPR:3,6+Mi+nodup"])
-@pytest.mark.parametrize("encoder", ["gru4rec", "sasrec"])
+@pytest.mark.parametrize("encoder", ["gru4rec", "sasrec", "hstu"])
 def test_the_state_holds_everything_for_every_kind_of_model(
     small: Sequences, tmp_path: Path, encoder: str, output: str
 ) -> None:
     options = dataclasses.replace(QUICK, epochs=1, average=0.5)
-    sizes: dict[str, Any] = {"dim": 4, "dropout": 0.1} | ({"window": 9} if encoder == "sasrec" else {"hidden": 4})
+    sizes: dict[str, Any] = {"dim": 4, "dropout": 0.1} | {"sasrec": {"window": 9}, "gru4rec": {"hidden": 4}}.get(
+        encoder, {}
+    )
 
     def made() -> Trainer:
         torch.manual_seed(0)

@@ -115,7 +115,7 @@ def growth(
     ),
     threads: Annotated[str, typer.Option("--threads", help="Numbers of CPU threads.")] = ",".join(map(str, THREADS)),
     rows: Annotated[int, typer.Option("--rows", help="Positions of a step.")] = GrowthBench.rows,
-    encoder: Annotated[str, typer.Option("--encoder", help="gru4rec or sasrec.")] = GrowthBench.encoder,
+    encoder: Annotated[str, typer.Option("--encoder", help="gru4rec, sasrec or hstu.")] = GrowthBench.encoder,
     output: Annotated[str, typer.Option("--output", help="Output layer.")] = GrowthBench.output,
     middle: Annotated[int, typer.Option("--middle", help="Catalogue while the others grow.")] = GrowthBench.middle,
     repetitions: Repetitions = LEAST_REPETITIONS,

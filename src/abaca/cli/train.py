@@ -44,13 +44,16 @@ def _option(flag: str, text: str, default: Any = None) -> Any:
 
 def _each(name: str) -> str:
     """An option's default where encoders differ."""
-    return ", ".join(f"{encoder} {getattr(training_defaults(encoder), name):g}" for encoder in ("gru4rec", "sasrec"))
+    found = {encoder: getattr(training_defaults(encoder), name) for encoder in ("gru4rec", "sasrec", "hstu")}
+    return ", ".join(f"{encoder} {default:g}" for encoder, default in found.items())
 
 
 def command(
     log: Data,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model directory to write.")],
-    encoder: Annotated[str | None, _option("--encoder", "gru4rec, sasrec, or auto: what suits the log.", AUTO)] = None,
+    encoder: Annotated[
+        str | None, _option("--encoder", "gru4rec, sasrec, hstu, or auto: what suits the log.", AUTO)
+    ] = None,
     output: Annotated[
         str | None,
         _option("--output", "Output layer: softmax, +C, +CP, +CPR:100, +Mi, +habits, +followers, …", DEFAULT_OUTPUT),
@@ -91,11 +94,11 @@ def command(
     batch_targets: Annotated[
         int | None, _option("--batch-targets", "Targets per step.", _each("batch_targets"))
     ] = None,
-    targets: Annotated[int | None, _option("--targets", "Targets a window trains.", DEFAULTS.targets)] = None,
+    targets: Annotated[int | None, _option("--targets", "Targets a window trains.", _each("targets"))] = None,
     overlap: Annotated[
-        int | None, _option("--overlap", "Leading items of a window without loss.", DEFAULTS.overlap)
+        int | None, _option("--overlap", "Leading items of a window without loss.", _each("overlap"))
     ] = None,
-    window: Annotated[int | None, _option("--window", "Items seen when ranking.", DEFAULTS.window)] = None,
+    window: Annotated[int | None, _option("--window", "Items seen when ranking.", _each("window"))] = None,
     weight_decay: Annotated[float | None, _option("--weight-decay", "Of AdamW.", DEFAULTS.weight_decay)] = None,
     clip: Annotated[float | None, _option("--clip", "Largest gradient norm; 0: none.", DEFAULTS.clip)] = None,
     average: Annotated[
@@ -120,7 +123,9 @@ def command(
     seed: Annotated[int | None, _option("--seed", "Same seed, same model.", DEFAULTS.seed)] = None,
     dim: Annotated[int | None, _option("--dim", "Size of item embeddings.", 64)] = None,
     hidden: Annotated[int | None, _option("--hidden", "Size of the GRU's state (gru4rec).", 128)] = None,
-    dropout: Annotated[float | None, _option("--dropout", "Of the encoder.", "gru4rec 0.35, sasrec 0.2")] = None,
+    dropout: Annotated[
+        float | None, _option("--dropout", "Of the encoder.", "gru4rec 0.35, sasrec 0.2, hstu 0.2")
+    ] = None,
     device: Annotated[str | None, _option("--device", "cpu, cuda, or auto: a GPU where there is one.", "auto")] = None,
     threads: Annotated[
         int,

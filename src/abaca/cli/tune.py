@@ -25,7 +25,7 @@ from abaca.training.callbacks import Callback
 def command(
     log: Data,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder for trials and best.toml.")],
-    encoder: Annotated[str | None, typer.Option("--encoder", help="gru4rec or sasrec.")] = None,
+    encoder: Annotated[str | None, typer.Option("--encoder", help="gru4rec, sasrec or hstu.")] = None,
     output: Annotated[str | None, typer.Option("--output", help="Output layer, as in `abaca train`.")] = None,
     config: Annotated[Path | None, typer.Option("--config", help="TOML file with fixed options.")] = None,
     space: Annotated[

@@ -203,8 +203,11 @@ def latest(histories: Windows[Tensor], window: int) -> Windows[Tensor]:
     size = torch.sym_min(histories.items.shape[1], window)  # type: ignore[no-untyped-call]
     begin = (histories.positions + 1 - window).clamp_min(0)  # (B, 1)
     places = begin + torch.arange(size, device=begin.device)
-    types = None if histories.types is None else histories.types.gather(1, places)
-    return Windows(histories.items.gather(1, places), histories.positions - begin, types=types)
+    items, types, times = (
+        None if part is None else part.gather(1, places) for part in (histories.items, histories.types, histories.times)
+    )
+    assert items is not None
+    return Windows(items, histories.positions - begin, times, histories.now, types)
 
 
 def _rhythm(since: Tensor, count: Tensor, span: Tensor) -> Tensor:

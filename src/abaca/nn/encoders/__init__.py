@@ -3,11 +3,21 @@
 from abaca.errors import SpecError
 from abaca.nn.encoders.encoder import Encoder, EncoderOptions, Inputs
 from abaca.nn.encoders.gru4rec import GRU4Rec, GRU4RecOptions
+from abaca.nn.encoders.hstu import HSTU, HSTUOptions
 from abaca.nn.encoders.sasrec import SASRec, SASRecOptions
 
-__all__ = ["ENCODERS", "Encoder", "EncoderOptions", "GRU4RecOptions", "Inputs", "SASRecOptions", "encoder_class"]
+__all__ = [
+    "ENCODERS",
+    "Encoder",
+    "EncoderOptions",
+    "GRU4RecOptions",
+    "HSTUOptions",
+    "Inputs",
+    "SASRecOptions",
+    "encoder_class",
+]
 
-ENCODERS: dict[str, type[Encoder]] = {"gru4rec": GRU4Rec, "sasrec": SASRec}
+ENCODERS: dict[str, type[Encoder]] = {"gru4rec": GRU4Rec, "sasrec": SASRec, "hstu": HSTU}
 
 
 def encoder_class(encoder: str | Encoder) -> type[Encoder]:

@@ -44,6 +44,9 @@ class Encoder(nn.Module):
     training_defaults: ClassVar[Mapping[str, Any]] = {}
     """Options of training whose defaults differ from those of `TrainingOptions`."""
 
+    reads_times: ClassVar[bool] = False
+    """Whether states depend on times and the moment of the query."""
+
     layers: int = 1
     """M: states per position."""
 

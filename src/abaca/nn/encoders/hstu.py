@@ -1,0 +1,142 @@
+"""HSTU: gated blocks of causal attention that see how far apart two events are, in places and in time.
+
+    x      ← dropout(item embedding + g[bucket of the time from the event to the moment of its prediction])
+    u q k v = W norm(x)
+    x      ← x + dropout(O (softmax(q kᵀ / √d + b[places between] + c[bucket of the time between]) v ⊙ silu(u)))
+
+The last x is normed. Buckets of time double in width; the last one is a time that is not known.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from abaca.errors import SpecError
+from abaca.histories import Windows
+from abaca.nn.encoders.encoder import Encoder, Inputs, check_shares, check_sizes
+from abaca.nn.ops.dropout import Dropout
+
+MOST_BLOCKS = 1000
+"""More than could ever be trained."""
+UNKNOWN = 41
+"""The bucket of a time that is not known; those before it double in width."""
+
+
+@dataclass(frozen=True)
+class HSTUOptions:
+    """Sizes of the gated encoder."""
+
+    dim: int = 64
+    """Size of an item's embedding and of a state."""
+    blocks: int = 6
+    heads: int = 2
+    reach: int = 256
+    """Places whose distance is told apart; farther ones are alike."""
+    dropout: float = 0.2
+    """Dropped of embeddings and of each block's output."""
+    unknown: float = 0.5
+    """Share of the training windows whose moments of prediction are not told; of a fifth of them, no times at all."""
+
+    def __post_init__(self) -> None:
+        check_sizes(dim=self.dim, blocks=self.blocks, heads=self.heads, reach=self.reach)
+        check_shares(dropout=self.dropout, unknown=self.unknown)
+        if self.blocks > MOST_BLOCKS:
+            raise SpecError(f"blocks must be at most {MOST_BLOCKS}, got {self.blocks}")
+        if self.dim % self.heads:
+            raise SpecError(
+                f"dim {self.dim} cannot be divided among {self.heads} heads; choose a multiple of {self.heads}"
+            )
+
+
+class HSTU(Encoder):
+    """States of gated attention with relative biases (after Zhai et al., 2024), with a softmax over the positions."""
+
+    name = "hstu"
+    Options = HSTUOptions
+    reads_times = True
+    training_defaults: ClassVar[Mapping[str, Any]] = {
+        "lr": 2e-3, "batch_targets": 512, "window": 200, "targets": 150, "overlap": 50,
+    }  # fmt: skip
+
+    def __init__(self, options: HSTUOptions) -> None:
+        super().__init__(options)
+        self.places = nn.Embedding(options.reach, options.heads)
+        self.times = nn.Embedding(UNKNOWN + 1, options.heads)
+        self.gaps = nn.Embedding(UNKNOWN + 1, options.dim)
+        self.dropout = Dropout(options.dropout)
+        self.blocks = nn.ModuleList(Block(options) for _ in range(options.blocks))
+        self.norm = nn.LayerNorm(options.dim)
+
+    def initialise(self, model: nn.Module) -> None:
+        """As usual; at first distances say nothing, and a block adds the less the more blocks there are."""
+        super().initialise(model)
+        for table in (self.places, self.times, self.gaps):
+            nn.init.zeros_(table.weight)
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            nn.init.normal_(block.out.weight, std=0.02 / math.sqrt(2 * len(self.blocks)))
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """States (B, L, 1, D)."""
+        times, moments = self._known(inputs.windows)
+        x = self.dropout(inputs.embedded + self.gaps(bucket(moments - times)))
+        bias = self._bias(times)
+        for block in self.blocks:
+            x = block(x, bias)
+        states: Tensor = self.norm(x)
+        return states.unsqueeze(2)
+
+    def _bias(self, times: Tensor) -> Tensor:
+        """What is added to the logit of each position (B, heads, L, L); positions after the own one are left out."""
+        place = torch.arange(times.shape[1], device=times.device)
+        apart = place.unsqueeze(1) - place  # (L, L)
+        between = bucket(times.unsqueeze(2) - times.unsqueeze(1))  # (B, L, L)
+        bias = self.places.weight.T[:, apart.clamp(0, self.options.reach - 1)].masked_fill(apart < 0, -torch.inf)
+        both: Tensor = bias + self.times.weight.T[:, between].transpose(0, 1)
+        return both
+
+    def _known(self, windows: Windows[Tensor]) -> tuple[Tensor, Tensor]:
+        """The times of events and of the predictions after them (B, L), NaN where they are not known."""
+        items, times = windows.items, windows.times
+        if times is None:
+            times = items.new_full(items.shape, torch.nan, dtype=torch.float64)
+        moments = torch.full_like(times, torch.nan)
+        if windows.now is not None:
+            next_one = F.pad(times[:, 1:], (0, 1), value=torch.nan)
+            asked = windows.positions.where(windows.positions >= 0, items.shape[1])  # none is written after the end
+            moments = F.pad(next_one, (0, 1)).scatter(1, asked, windows.now)[:, :-1]
+            moments = moments.masked_fill(windows.now.isnan().any(1, keepdim=True), torch.nan)
+        if self.training:
+            drawn = torch.rand(len(items), 1, device=items.device)
+            moments = moments.masked_fill(drawn < self.options.unknown, torch.nan)
+            times = times.masked_fill(drawn < self.options.unknown / 5, torch.nan)
+        return times, moments
+
+
+def bucket(gap: Tensor) -> Tensor:
+    """The bucket of a time: 0 … 1, 1 … 3, 3 … 7 and so on; whole numbers are never at an edge."""
+    known = torch.log2(gap.clamp_min(0) + 1.5).clamp_max(UNKNOWN - 1)
+    return known.where(~gap.isnan(), UNKNOWN).long()
+
+
+class Block(nn.Module):
+    """Gated attention, of the normed input, added to it."""
+
+    def __init__(self, options: HSTUOptions) -> None:
+        super().__init__()
+        self.heads = options.heads
+        self.norm = nn.LayerNorm(options.dim)
+        self.gate_query_key_value = nn.Linear(options.dim, 4 * options.dim)
+        self.out = nn.Linear(options.dim, options.dim)
+        self.dropout = Dropout(options.dropout)
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        gate, *parts = self.gate_query_key_value(self.norm(x)).chunk(4, dim=2)
+        query, key, value = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias.to(query.dtype))
+        return x + self.dropout(self.out(mixed.transpose(1, 2).flatten(2) * F.silu(gate)))  # type: ignore[no-any-return]
