@@ -24,7 +24,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Sequences:
 
 
 def test_the_encoder_depends_on_the_length_of_histories() -> None:
-    assert [suited_encoder(shape) for shape in (SHORT, MIDDLE, LONG)] == ["sasrec", "sasrec", "gru4rec"]
+    assert [suited_encoder(shape) for shape in (SHORT, MIDDLE, LONG)] == ["sasrec", "sasrec", "hstu"]
 
 
 def test_short_histories_get_more_dropout_and_larger_vectors() -> None:
@@ -42,10 +42,10 @@ def test_the_loss_of_a_large_catalogue_reads_a_part_of_it(items: int, share: flo
 
 def test_a_log_of_long_histories_is_trained_with_its_encoder(long: Sequences) -> None:
     made = Recommender(output="softmax", epochs=1, dim=8).fit(long)
-    assert made.encoder == "gru4rec"
+    assert made.encoder == "hstu"
     assert made.encoder_options["dim"] == 8
     assert made.saved is not None
-    assert made.saved.encoder == "gru4rec"
+    assert made.saved.encoder == "hstu"
 
 
 def test_an_option_of_the_other_encoder_keeps_that_encoder(long: Sequences) -> None:

@@ -43,7 +43,7 @@ class Shape:
 
 def suited_encoder(shape: Shape) -> str:
     """The encoder that suits a log."""
-    return "gru4rec" if shape.length > LONG else "sasrec"
+    return "hstu" if shape.length > LONG else "sasrec"
 
 
 def suited(encoder: str, shape: Shape, *, sampled: bool) -> dict[str, Any]:

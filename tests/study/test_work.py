@@ -169,6 +169,18 @@ def test_results_made_with_other_defaults_are_refused(place: Place, done: Work, 
         work.state.check_defaults()
 
 
+def test_options_that_suit_the_log_have_no_defaults(tmp_path: Path) -> None:
+    """A study whose options follow from the logs goes on."""
+    text = STUDY.replace('outputs = ["softmax", "softmax+C"]\nseeds = [0, 1]', 'outputs = ["softmax+C"]')
+    text = text.replace('examples = ["softmax", "softmax+C"]\n', "").replace("[options]", '[options]\noptions = "auto"')
+    (tmp_path / "study.toml").write_text(text, encoding="utf-8")
+    place = Place(tmp_path / "study.toml", None, tmp_path)
+    first = run_study(place, 1, 1, lambda message: None)
+    assert {entry["all_options"]["patience"] for entry in first.results.all("run")} == {3}
+    again = run_study(place, 1, 1, lambda message: None)
+    assert len(again.results.all("run")) == len(first.results.all("run"))
+
+
 def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
     text = STUDY.replace('synthetic = { rule = "mixed", users = 60, items = 40, length = 14 }', 'log = "x"')
     (tmp_path / "study.toml").write_text(text, encoding="utf-8")

@@ -9,6 +9,7 @@ import numpy as np
 
 from abaca.errors import SpecError
 from abaca.evaluation.evaluate import SHELVES, Group, Shelf
+from abaca.options import AUTO
 from abaca.study.plan import RowKey, Study
 from abaca.study.results import Entry, Results
 from abaca.study.runs import METRICS, Run, digest
@@ -157,10 +158,13 @@ class StudyState:
         return digest(["example", *([titles] if titles else []), *runs])
 
     def check_defaults(self) -> None:
-        """Refuse results made with another default of an option that the study leaves open."""
+        """Refuse results made with another default of an option that the study leaves open.
+
+        Options that `auto` chooses have no defaults: they are those of the log.
+        """
         for row in self.study.rows():
             for run in self.searched(row) if row.data in self.data else ():
-                entry = self.results.get("run", run.id) or {}
+                entry = {} if dict(run.options).get("options") == AUTO else self.results.get("run", run.id) or {}
                 recommender = run.recommender()
                 now = {**recommender.encoder_options, **asdict(recommender.training)}
                 for name, was in entry.get("all_options", {}).items():

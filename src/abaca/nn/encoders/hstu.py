@@ -33,7 +33,7 @@ class HSTUOptions:
 
     dim: int = 64
     """Size of an item's embedding and of a state."""
-    blocks: int = 6
+    blocks: int = 8
     heads: int = 2
     reach: int = 256
     """Places whose distance is told apart; farther ones are alike."""
