@@ -322,3 +322,26 @@ def test_a_form_of_an_old_version_is_not_served(replaced: tuple[TestClient, Path
     service.reload()
     assert not service.replace(before)
     assert service.model() is not before
+
+
+def test_a_model_that_cannot_learn_is_refused_by_a_reload(replaced: tuple[TestClient, Path]) -> None:
+    client, folder = replaced
+    old = version(client)
+    untrained(folder, "softmax+C+habits")
+    refused = client.post("/model/reload", headers=ADMIN)
+    assert refused.status_code == 409
+    assert "no model reads followers" in refused.json()["detail"]
+    assert version(client) == old
+    post(client, [{"user": "u", "item": "i3"}])
+    assert 'abaca_reloads_total{result="refused"} 1.0' in client.get("/metrics").text
+
+
+def test_a_stored_event_is_no_error_though_it_cannot_be_counted(
+    replaced: tuple[TestClient, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Learner, models: Any) -> None:
+        raise ModelError("cannot count")
+
+    monkeypatch.setattr(Learner, "_count", fails)
+    post(replaced[0], [{"user": "u", "item": "i3"}])
+    assert len(replaced[0].get("/users/u/history").json()["items"]) == 1

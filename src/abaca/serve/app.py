@@ -21,6 +21,7 @@ from abaca.serve.feedback import Feedback, add_feedback
 from abaca.serve.guards import MODEL_NAME, Deadline, RequestLog, SizeLimit
 from abaca.serve.hosts import HostCheck
 from abaca.serve.item_search import item_json, known_item
+from abaca.serve.learning import live_models
 from abaca.serve.metrics import CONTENT_TYPE, Metrics, merged
 from abaca.serve.options import MEBIBYTE as MEBIBYTE
 from abaca.serve.options import ServerOptions as ServerOptions
@@ -118,13 +119,13 @@ class Api:
 
     def _reload(self) -> None:
         try:
-            self._note_models(self.service.reload())
-            if self.learner is not None:
-                self.learner.restart()
+            self._note_models(self.service.reload(None if self.learner is None else live_models))
         except Exception:
             self._metrics.reload("refused")
             raise
         self._metrics.reload("done")
+        if self.learner is not None:
+            self.learner.restart()
 
     async def health(self) -> Response:
         """Whether the server runs."""
