@@ -345,3 +345,21 @@ def test_a_stored_event_is_no_error_though_it_cannot_be_counted(
     monkeypatch.setattr(Learner, "_count", fails)
     post(replaced[0], [{"user": "u", "item": "i3"}])
     assert len(replaced[0].get("/users/u/history").json()["items"]) == 1
+
+
+def test_a_growth_that_failed_is_tried_again(
+    replaced: tuple[TestClient, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learning, "REFRESH", 0.05)
+    client, real, tried = replaced[0], learning.LiveModel._with_items, threading.Event()
+
+    def once(model: learning.LiveModel, catalogue: Any) -> Any:
+        if tried.is_set():
+            return real(model, catalogue)
+        tried.set()
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(learning.LiveModel, "_with_items", once)
+    post(client, [{"user": "u", "item": "pesto"}])
+    within_bound(lambda: bool(client.get("/items", params={"id": "pesto"}).json()["items"]))
+    assert tried.is_set()

@@ -106,8 +106,8 @@ class LiveModel:
 
     def grown(self) -> Loaded:
         """The model with live counts and its new items; those that nobody took any more are retired."""
-        self.changed = False
-        self._grown_at, self._grown_with = time.monotonic(), self.counts.changes
+        self.changed, changes = False, self.counts.changes
+        self._grown_at, self._grown_with = time.monotonic(), -1  # where it fails, it is tried again
         before, new = self.saved.catalogue.known(), len(self.ids)
         ids: list[Id] = [*before.ids, *self.ids[:new]]
         described = [self.columns.get(id, {}) for id in self.ids[:new]]
@@ -126,7 +126,9 @@ class LiveModel:
             training=self.saved.training | {"retired": retired},
         )
         search = ItemSearch(catalogue) if new else self.loaded.search
-        return replace(self.loaded, recommender=self.loaded.recommender.with_model(saved), search=search)
+        grown = replace(self.loaded, recommender=self.loaded.recommender.with_model(saved), search=search)
+        self._grown_with = changes
+        return grown
 
     def _popularity(self, size: int) -> Ints:
         """The interactions of each item, those of live events included."""
