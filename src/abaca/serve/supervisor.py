@@ -6,6 +6,7 @@ it is started again. Messages of a worker are passed on to all others, or to one
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -29,6 +30,11 @@ LONGEST_PAUSE = 30.0
 LONGEST_LINE = 32 << 20
 """Bytes of a message, and of messages that a worker has not read; it is then ended as hung."""
 AT_ONCE = 64
+RETRY_SECONDS = 0.05
+"""Pause before a connection that no worker could take is handed over again."""
+FULL_SECONDS = 1.0
+"""Pause before connections are accepted again, where the process or the system has no room for more."""
+FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -77,8 +83,9 @@ class Supervisor:
         self._first = asyncio.Event()
         """Set when the first worker is ready, or nothing is started any more."""
         self._announced = False
-        self._homeless: list[socket.socket] = []
-        """Connections that were accepted while no worker was ready."""
+        self._homeless: deque[socket.socket] = deque()
+        """Connections that were accepted and that no worker could take yet."""
+        self._pausing: asyncio.TimerHandle | None = None
 
     async def run(self) -> int:
         """Serve until SIGTERM or SIGINT; SIGHUP is passed on. The exit code."""
@@ -166,11 +173,25 @@ class Supervisor:
         if not self._announced and all(one.ready for one in self.slots):
             self._announced = True
             self.announced(message)
-        if self._announced and not self._ending.is_set():
+        self._resume()
+
+    def _pause(self, seconds: float) -> None:
+        """Accept nothing for a moment."""
+        self._listen(False)
+        if self._pausing is None:
+            self._pausing = asyncio.get_running_loop().call_later(seconds, self._resume)
+
+    def _resume(self) -> None:
+        """Hand over the connections that wait, then accept others."""
+        if self._pausing is not None:
+            self._pausing.cancel()
+            self._pausing = None
+        while self._homeless and self._place(self._homeless[0]):
+            self._homeless.popleft()
+        if self._homeless:
+            self._pause(RETRY_SECONDS)
+        elif self._announced and not self._ending.is_set():
             self._listen(True)
-            homeless, self._homeless = self._homeless, []
-            for connection in homeless:
-                self._place(connection)
 
     def _listen(self, wanted: bool) -> None:
         """Accept connections, or leave them in the queue of the system."""
@@ -187,21 +208,24 @@ class Supervisor:
     def _accept(self, listener: socket.socket) -> None:
         """Hand new connections to the workers with the fewest."""
         for _ in range(AT_ONCE):
-            ready = [slot for slot in self.slots if slot.ready]
-            if not ready:
+            if not any(slot.ready for slot in self.slots):
                 return self._listen(False)
             try:
                 connection, _ = listener.accept()
-            except OSError:  # none is left, or the client is gone
+            except OSError as error:  # none is left, or the client is gone, or there is no room
+                if error.errno in FULL:
+                    logger.error("no connection is accepted for %g s: %s", FULL_SECONDS, error)
+                    self._pause(FULL_SECONDS)
                 return None
-            self._place(connection)
+            if not self._place(connection):
+                self._homeless.append(connection)
+                return self._pause(RETRY_SECONDS)
         return None
 
-    def _place(self, connection: socket.socket) -> None:
-        """Hand a connection to a worker, or keep it until one is ready."""
+    def _place(self, connection: socket.socket) -> bool:
+        """Hand a connection to the worker with the fewest; False where none takes it now."""
         ready = [slot for slot in self.slots if slot.ready]
-        if not any(_hand_over(slot, connection) for slot in sorted(ready, key=lambda one: (one.open, one.last))):
-            self._homeless.append(connection)
+        return any(_hand_over(slot, connection) for slot in sorted(ready, key=lambda one: (one.open, one.last)))
 
     def _told(self, slot: _Slot) -> None:
         """A worker sends a byte for each connection that it took, and one for each that ended."""
@@ -225,8 +249,10 @@ class Supervisor:
         slot.ready = False
         if not any(one.ready for one in self.slots):
             self._listen(False)
-        while slot.handed:
-            self._place(slot.handed.popleft())
+        self._homeless.extend(slot.handed)
+        slot.handed.clear()
+        if self._homeless:
+            self._resume()
 
     def _signal(self, number: int) -> None:
         for slot in self.slots:

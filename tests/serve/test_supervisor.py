@@ -1,0 +1,114 @@
+"""The supervisor and the channels of workers, with small programs in the place of servers."""
+
+import asyncio
+import errno
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from abaca.serve import supervisor as module
+from abaca.serve.supervisor import Supervisor, listen
+
+START = """
+import json, os, select, socket, sys, time
+number, _, _, sockets, messages = map(int, os.environ["ABACA_WORKER"].split(":"))
+sockets, messages = socket.socket(fileno=sockets), socket.socket(fileno=messages)
+def ready():
+    messages.sendall(json.dumps({"kind": "ready", "names": [], "closed": False}).encode() + b"\\n")
+"""
+IDLE = START + "ready(); messages.recv(1)"
+
+
+async def until(check: Callable[[], bool]) -> None:
+    """Wait until something is so, for a long time at most."""
+    end = time.monotonic() + 60
+    while not check():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+
+
+def supervised(program: str, count: int, test: Callable[[Supervisor, int], Awaitable[None]]) -> None:
+    """Run a test with a supervisor of some workers, once all are ready, and its port."""
+
+    async def run() -> None:
+        listener = listen("127.0.0.1", 0)
+        supervisor = Supervisor([sys.executable, "-S", "-c", program], count, [listener])
+        ready = asyncio.Event()
+        supervisor.announced = lambda message: ready.set()
+        running = asyncio.create_task(supervisor.run())
+        await asyncio.wait_for(ready.wait(), 60)
+        try:
+            await test(supervisor, listener.getsockname()[1])
+        finally:
+            supervisor._ending.set()
+            await running
+
+    asyncio.run(run())
+
+
+def test_connections_that_no_worker_can_take_are_handed_over_later(tmp_path: Path) -> None:
+    """The workers are busy until there is a file; then they answer all connections."""
+    busy = f"""
+ready()
+while not os.path.exists({str(tmp_path / "go")!r}): time.sleep(0.02)
+while True:
+    found = select.select([sockets, messages], [], [])[0]
+    if messages in found and not messages.recv(65536): sys.exit()
+    if sockets in found:
+        content, given, _, _ = socket.recv_fds(sockets, 1, 1)
+        if not content: sys.exit()
+        sockets.sendall(b"+")
+        for one in given:
+            with socket.socket(fileno=one) as connection: connection.sendall(b"hello")
+            sockets.sendall(b"-")
+"""
+
+    async def test(supervisor: Supervisor, port: int) -> None:
+        clients = []
+        while not supervisor._homeless:
+            assert len(clients) < 2000
+            clients.append(await asyncio.open_connection("127.0.0.1", port))
+        accepted = len(supervisor._homeless)
+        more = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]  # they wait in the system
+        await asyncio.sleep(3 * module.RETRY_SECONDS)
+        assert len(supervisor._homeless) == accepted
+        (tmp_path / "go").touch()
+        for reader, writer in [*clients, *more]:
+            assert await asyncio.wait_for(reader.read(), 60) == b"hello"
+            writer.close()
+        await until(lambda: not supervisor._homeless and not supervisor.slots[0].open)
+
+    supervised(START + busy, 1, test)
+
+
+def test_without_room_for_files_accepting_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FULL_SECONDS", 0.2)
+    tries = 0
+
+    class Full:
+        def accept(self) -> Any:
+            nonlocal tries
+            tries += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(listener, name)
+
+    listener = listen("127.0.0.1", 0)
+
+    async def run() -> None:
+        supervisor = Supervisor(["true"], 1, [Full()])  # type: ignore[list-item]
+        supervisor.slots[0].ready = supervisor._announced = True
+        supervisor._listen(True)
+        with socket.create_connection(listener.getsockname()):
+            await asyncio.sleep(1)
+        supervisor._listen(False)
+
+    with listener:
+        asyncio.run(run())
+    assert 2 <= tries <= 6
