@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import socket
 import sys
 import time
@@ -112,3 +113,27 @@ def test_without_room_for_files_accepting_pauses(monkeypatch: pytest.MonkeyPatch
     with listener:
         asyncio.run(run())
     assert 2 <= tries <= 6
+
+
+def test_a_worker_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, failures = asyncio.create_subprocess_exec, 0
+
+    async def fails_twice(*arguments: Any, **options: Any) -> Any:
+        nonlocal failures
+        if failures < 2:
+            failures += 1
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        return await real(*arguments, **options)
+
+    async def test(supervisor: Supervisor, port: int) -> None:
+        (slot,) = supervisor.slots
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", fails_twice)
+        files = len(os.listdir("/proc/self/fd"))
+        assert slot.process is not None
+        killed = slot.process.pid
+        slot.process.kill()
+        await until(lambda: slot.ready and slot.process is not None and slot.process.pid != killed)
+        assert failures == 2
+        assert len(os.listdir("/proc/self/fd")) <= files
+
+    supervised(IDLE, 1, test)

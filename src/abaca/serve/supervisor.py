@@ -130,14 +130,11 @@ class Supervisor:
 
     async def _run_one(self, slot: _Slot) -> int:
         """Start a worker, pass its messages on, and wait for its end; its exit code."""
-        (sockets, theirs), (messages, others) = socket.socketpair(), socket.socketpair()
-        admin = self.listeners[1].getsockname()[1] if self.listeners[1:] else 0
-        given = f"{slot.number}:{len(self.slots)}:{admin}:{theirs.fileno()}:{others.fileno()}"
-        with theirs, others:
-            slot.process = await asyncio.create_subprocess_exec(
-                *self.command, env={**os.environ, VARIABLE: given}, pass_fds=(theirs.fileno(), others.fileno()),
-                start_new_session=True,
-            )  # fmt: skip
+        try:
+            slot.process, sockets, messages = await self._start(slot)
+        except OSError as error:
+            logger.error("worker %d cannot be started: %s", slot.number, error)
+            return 1
         sockets.setblocking(False)
         slot.sockets, slot.open = sockets, 0
         asyncio.get_running_loop().add_reader(sockets, self._told, slot)
@@ -154,6 +151,20 @@ class Supervisor:
         sockets.close()
         slot.sockets = slot.messages = None
         return code
+
+    async def _start(self, slot: _Slot) -> tuple[asyncio.subprocess.Process, socket.socket, socket.socket]:
+        """The process of a worker, and the ends of its channels for connections and for messages."""
+        with contextlib.ExitStack() as kept, contextlib.ExitStack() as given:
+            sockets, theirs = _pair(kept, given)
+            messages, others = _pair(kept, given)
+            admin = self.listeners[1].getsockname()[1] if self.listeners[1:] else 0
+            told = f"{slot.number}:{len(self.slots)}:{admin}:{theirs.fileno()}:{others.fileno()}"
+            process = await asyncio.create_subprocess_exec(
+                *self.command, env={**os.environ, VARIABLE: told}, pass_fds=(theirs.fileno(), others.fileno()),
+                start_new_session=True,
+            )  # fmt: skip
+            kept.pop_all()
+        return process, sockets, messages
 
     async def _relay(self, slot: _Slot, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(ConnectionError):
@@ -259,6 +270,12 @@ class Supervisor:
             if slot.process is not None and slot.process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     slot.process.send_signal(number)
+
+
+def _pair(kept: contextlib.ExitStack, given: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
+    """The two ends of a channel, each closed by its stack."""
+    ours, theirs = socket.socketpair()
+    return kept.enter_context(ours), given.enter_context(theirs)
 
 
 def _hand_over(slot: _Slot, connection: socket.socket) -> bool:
