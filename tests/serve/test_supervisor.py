@@ -14,6 +14,7 @@ import pytest
 
 from abaca.serve import supervisor as module
 from abaca.serve.supervisor import Supervisor, listen
+from abaca.serve.worker import Place, Worker
 
 START = """
 import json, os, select, socket, sys, time
@@ -137,3 +138,26 @@ def test_a_worker_that_cannot_be_started_is_tried_again(monkeypatch: pytest.Monk
         assert len(os.listdir("/proc/self/fd")) <= files
 
     supervised(IDLE, 1, test)
+
+
+def test_signs_that_the_channel_had_no_room_for_are_sent_later() -> None:
+    async def run() -> int:
+        ours, theirs = socket.socketpair()
+        others = socket.socketpair()
+        ours.setblocking(False)
+        worker = Worker(Place(0, 1, None, ours, others[0]))
+        with ours, theirs, others[0], others[1]:
+            for _ in range(5000):
+                worker.ended()
+            theirs.setblocking(False)
+            told = 0
+            while told < 5000:
+                await asyncio.sleep(0)
+                try:
+                    told += theirs.recv(65536).count(b"-")
+                except BlockingIOError:
+                    assert worker._owed
+            assert not worker._owed
+            return told
+
+    assert asyncio.run(run()) == 5000

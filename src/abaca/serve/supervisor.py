@@ -241,17 +241,18 @@ class Supervisor:
     def _told(self, slot: _Slot) -> None:
         """A worker sends a byte for each connection that it took, and one for each that ended."""
         assert slot.sockets is not None
-        try:
-            told = slot.sockets.recv(4096)
-        except BlockingIOError:
-            return
-        except OSError:
-            told = b""
-        slot.open -= told.count(b"-")
-        for _ in range(told.count(b"+")):
-            slot.handed.popleft().close()
-        if not told:
-            self._died(slot)
+        told = b"?"
+        while told:
+            try:
+                told = slot.sockets.recv(4096)
+            except BlockingIOError:
+                return
+            except OSError:
+                told = b""
+            slot.open -= told.count(b"-")
+            for _ in range(told.count(b"+")):
+                slot.handed.popleft().close()
+        self._died(slot)
 
     def _died(self, slot: _Slot) -> None:
         """Give the others what a dead worker has not taken."""
