@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import os
 import socket
 import sys
@@ -138,6 +139,50 @@ def test_a_worker_that_cannot_be_started_is_tried_again(monkeypatch: pytest.Monk
         assert len(os.listdir("/proc/self/fd")) <= files
 
     supervised(IDLE, 1, test)
+
+
+def test_a_worker_that_is_starting_gets_messages_when_it_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second worker starts slowly, once it was killed; it writes down the lines that it reads."""
+    slow = f"""
+first = not os.path.exists({str(tmp_path / "begun")!r})
+if number and not first:
+    open({str(tmp_path / "starting")!r}, "w").close()
+    while not os.path.exists({str(tmp_path / "go")!r}): time.sleep(0.02)
+ready()
+if number == 0:
+    while not os.path.exists({str(tmp_path / "starting")!r}): time.sleep(0.02)
+    for message in ({{"kind": "metrics", "id": 1}}, {{"kind": "forgotten", "user": "u"}}):
+        messages.sendall(json.dumps(message).encode() + b"\\n")
+with open({str(tmp_path)!r} + "/lines" + str(number), "ab", buffering=0) as lines:
+    while content := messages.recv(65536): lines.write(content)
+"""
+
+    real, passed = module._send, []
+
+    def send(slot: Any, content: bytes, **options: Any) -> None:
+        passed.append(json.loads(content)["kind"])
+        real(slot, content, **options)
+
+    monkeypatch.setattr(module, "_send", send)
+
+    async def test(supervisor: Supervisor, port: int) -> None:
+        for name in ("begun", "lines0", "lines1"):
+            (tmp_path / name).touch()
+        process = supervisor.slots[1].process
+        assert process is not None
+        process.kill()
+        await until(lambda: (tmp_path / "starting").exists())
+        supervisor._reload()
+        await until(lambda: "forgotten" in passed)
+        (tmp_path / "go").touch()
+        await until(lambda: (tmp_path / "lines1").read_bytes().count(b"\n") >= 2)
+        kinds = [json.loads(line)["kind"] for line in (tmp_path / "lines1").read_bytes().splitlines()]
+        assert sorted(kinds) == ["forgotten", "reload"]
+        await until(lambda: b"reload" in (tmp_path / "lines0").read_bytes())
+
+    supervised(START + slow, 2, test)
 
 
 def test_signs_that_the_channel_had_no_room_for_are_sent_later() -> None:

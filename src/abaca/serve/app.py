@@ -117,6 +117,12 @@ class Api:
         audit.note(who, "reload")
         await asyncio.to_thread(self._reload)
 
+    def _reload_told(self, message: dict[str, Any]) -> None:
+        """Reload as another worker did, or as the supervisor says, which got a signal."""
+        if "who" in message:
+            audit.note(message["who"], "reload")
+        self._reload()
+
     def _reload(self) -> None:
         try:
             self._note_models(self.service.reload(None if self.learner is None else live_models))
@@ -233,7 +239,7 @@ class Api:
         self.worker = worker
         adds, learner = self.learner or self.service, self.learner
         worker.handlers = {
-            "reload": lambda _: self._reload(),
+            "reload": self._reload_told,
             "items": lambda message: adds.add_items(message["model"], message["items"]),
             "forgotten": lambda message: None if learner is None else learner.recount(message["user"]),
             "metrics": lambda _: self._metrics.text().decode(),

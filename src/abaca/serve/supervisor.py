@@ -88,11 +88,11 @@ class Supervisor:
         self._pausing: asyncio.TimerHandle | None = None
 
     async def run(self) -> int:
-        """Serve until SIGTERM or SIGINT; SIGHUP is passed on. The exit code."""
+        """Serve until SIGTERM or SIGINT; SIGHUP has all workers reload. The exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ending.set)
-        loop.add_signal_handler(signal.SIGHUP, lambda: self._signal(signal.SIGHUP))
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         keepers = [asyncio.create_task(self._keep(slot)) for slot in self.slots]
         await self._ending.wait()
         self._first.set()
@@ -176,7 +176,12 @@ class Supervisor:
                 content = json.dumps(message).encode() + b"\n"
                 for other in self.slots:
                     if other is not slot and message.get("to") in (None, other.number):
-                        _send(other, content)
+                        _send(other, content, at_once="id" in message)
+
+    def _reload(self) -> None:
+        """Have every worker read its models again."""
+        for slot in self.slots:
+            _send(slot, b'{"kind": "reload", "who": "signal"}\n')
 
     def _is_ready(self, slot: _Slot, message: dict[str, Any]) -> None:
         slot.ready = True
@@ -291,8 +296,9 @@ def _hand_over(slot: _Slot, connection: socket.socket) -> bool:
     return True
 
 
-def _send(slot: _Slot, content: bytes) -> None:
-    if slot.messages is None or not slot.ready:
+def _send(slot: _Slot, content: bytes, *, at_once: bool = False) -> None:
+    """Send a message; a worker that is starting reads it when it is ready, unless it is to be answered at once."""
+    if slot.messages is None or (at_once and not slot.ready):
         return
     if slot.messages.transport.get_write_buffer_size() > LONGEST_LINE and slot.process is not None:
         logger.error("worker %d reads no messages; it is ended", slot.number)
