@@ -1,6 +1,7 @@
 """A store or a thread that fails: /ready says so, requests get 503, nothing is acknowledged, and the end comes."""
 
 import asyncio
+import random
 import resource
 import sqlite3
 import threading
@@ -13,9 +14,10 @@ import psycopg
 import pytest
 from fastapi.testclient import TestClient
 
-from abaca.errors import BusyError, StoreError
+from abaca.errors import BusyError, QueryError, StoreError
 from abaca.serve import postgres, readiness
-from abaca.serve.events import RefusedError, Store
+from abaca.serve.events import Event, RefusedError, Store
+from abaca.serve.feedback import Feedback, add_feedback
 from abaca.serve.guards import RequestLog
 from abaca.serve.metrics import Metrics
 from abaca.serve.store import open_store
@@ -107,6 +109,24 @@ def test_a_database_that_is_not_utf8_is_refused(cluster: Cluster) -> None:
     address = cluster.database("latin", "-E", "LATIN1", "-T", "template0", "--locale=C")
     with pytest.raises(StoreError, match=r"encoding LATIN1.*ENCODING 'UTF8'"):
         open_store(address)
+
+
+def long_text(seed: int) -> str:
+    """The longest id, of characters of four bytes that cannot be compressed."""
+    draw = random.Random(seed)
+    return "".join(chr(draw.randrange(0x20000, 0x2A000)) for _ in range(512))
+
+
+def test_what_postgres_has_no_room_for_is_refused_alone(cluster: Cluster) -> None:
+    """A row of an index has at most 2,704 bytes."""
+    store = open_store(cluster.database("toolarge"))
+    large = "".join(random.Random(1).choices("123456789", k=4300)) * 2
+    found = store.add_each([[event("a", 1)], [Event("b", large, "tea", 2.0)], [event("c", 3)]])
+    assert [type(one) for one in found] == [int, QueryError, int]
+    assert items(store, "u", 9) == ["a", "c"]
+    with pytest.raises(QueryError, match="index row"):
+        add_feedback(store, [Feedback("f", long_text(2), long_text(3), 1.0, "shown", "model")])
+    store.close()
 
 
 def refuse_an_item(address: str) -> None:

@@ -134,6 +134,22 @@ def test_an_object_has_few_fields_and_a_long_list_of_wrong_types_is_one_error() 
         assert time.process_time() - began < 1
 
 
+@pytest.mark.parametrize("number", [10**512, -(10**512), int("9" * 4300)])
+def test_a_number_is_no_longer_than_a_text(number: int) -> None:
+    most = 10**512 - 1
+    taken = parsed(json.dumps({"events": [{"user": most, "item": -most}]}).encode(), Events)
+    assert isinstance(taken, Events)
+    assert taken.events[0].user == most
+    for model, body in (
+        (Events, {"events": [{"user": number, "item": 1}]}),
+        (Events, {"events": [{"user": 1, "item": number}]}),
+        (Ask, {"history": [1, number]}),
+    ):
+        with pytest.raises(InvalidBody) as caught:
+            parsed(json.dumps(body).encode(), model)
+        assert "at most 512 digits" in caught.value.error["msg"]
+
+
 def test_a_large_body_is_not_parsed_in_the_event_loop(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 

@@ -20,6 +20,8 @@ START_SECONDS = 30.0
 CHECK_SECONDS = 2.0
 PAUSE = 0.05
 MOST_CONNECTIONS = 4
+TOO_LARGE = "54"
+"""The class of errors for what exceeds a limit of PostgreSQL, such as the size of a row of an index."""
 
 LOCK, LOCK_OF_WRITERS = 0x61626163, 0x61626164
 """Servers that start at the same time make the tables one after another. Transactions with events wait for each other
@@ -102,6 +104,8 @@ class PostgresStore(Store):
             except (psycopg.DataError, UnicodeError) as error:
                 raise QueryError(f"the store's database cannot take this ({_said(error)})") from error
             except psycopg.OperationalError as error:
+                if error.sqlstate is not None and error.sqlstate.startswith(TOO_LARGE):
+                    raise QueryError(f"the store's database cannot take this ({_said(error)})") from error
                 if error.sqlstate is not None and not error.sqlstate.startswith(("08", "57P")):
                     raise BusyError(f"the store's database cannot be used now ({_said(error)})") from error
                 self._pool.drop_idle()
