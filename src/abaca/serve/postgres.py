@@ -33,8 +33,9 @@ Result = TypeVar("Result")
 class PostgresStore(Store):
     """A small pool of connections. A call whose connection broke is tried again: ids of events make that safe."""
 
-    def __init__(self, address: str) -> None:
-        self._pool = Pool(address, MOST_CONNECTIONS)
+    def __init__(self, address: str, seconds: float | None = None) -> None:
+        self.seconds = seconds
+        self._pool = Pool(address, MOST_CONNECTIONS, seconds or SECONDS)
         try:
             with self._pool.connection(time.monotonic() + START_SECONDS) as connection:
                 _check_encoding(connection)
@@ -117,6 +118,7 @@ class PostgresStore(Store):
 
     @staticmethod
     def _make_tables(connection: Connection) -> str:
+        connection.execute(f"SET LOCAL lock_timeout = '{START_SECONDS:.0f}s'")
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         return make_layout(_run(connection), "the PostgreSQL store", "BIGINT GENERATED ALWAYS AS IDENTITY")
 
