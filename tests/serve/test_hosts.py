@@ -57,10 +57,18 @@ def test_pages_of_other_sites_are_refused(client: TestClient, origin: str, statu
 
 
 def test_the_admin_port_takes_nothing_from_another_site(serve: Serve) -> None:
-    client = serve(admin_port=80)  # the port of the test's requests
+    client = serve(admin_port=80)
+    client.base_url = "http://127.0.0.1"  # where the test's requests go
     assert client.post("/model/reload", headers={"origin": "http://evil.example"}).status_code == 403
     assert client.post("/model/reload", headers={"host": "evil.example"}).status_code == 421
     assert client.post("/model/reload").status_code == 200
+
+
+def test_the_admin_port_is_not_the_same_port_of_another_address(serve: Serve) -> None:
+    client = serve(admin_port=80)
+    for host in ("localhost", "192.0.2.5"):
+        client.base_url = f"http://{host}"
+        assert client.post("/model/reload").status_code in (403, 421)
 
 
 def test_a_page_cannot_be_given_another_base_or_send_forms(client: TestClient) -> None:
