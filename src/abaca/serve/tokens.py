@@ -57,7 +57,7 @@ class Tokens:
         self._looked = time.monotonic()
         self._of_file: tuple[Token, ...] = ()
         if file is not None:
-            self._of_file, self._seen = read_tokens(file), _state(file)
+            self._seen, self._of_file = _state(file), read_tokens(file)  # a change while it is read is seen later
 
     @property
     def all(self) -> tuple[Token, ...]:
@@ -108,6 +108,8 @@ def read_tokens(file: Path) -> tuple[Token, ...]:
     except (OSError, ValueError, RecursionError) as error:
         kind = f"line {found[1]}" if (found := re.search(r"line (\d+)", str(error))) else type(error).__name__
         raise UserError(f"{file} cannot be read as a file of tokens ({kind}); write a TOML table for each") from None
+    if not tables:
+        raise UserError(f"{file} has no tokens; write a TOML table for each")
     tokens = tuple(_token(file, name, table) for name, table in tables.items())
     if len({token.digest for token in tokens}) < len(tokens):
         raise UserError(f"{file} has the same token twice; give each table its own")
