@@ -49,7 +49,7 @@ class PostgresStore(Store):
 
     def add(self, batches: Sequence[Sequence[Sequence[Any]]], sql: str = ADD) -> list[int]:
         """Store batches in one transaction."""
-        return self._try(lambda connection: _add(connection, self.salt, batches, sql))
+        return self._try(lambda connection: _add(connection, batches, sql))
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
         return self._try(lambda connection: connection.execute(_sql(sql), values).fetchall())
@@ -153,10 +153,10 @@ def _alone(connection: Connection) -> Run:
     return _run(connection)
 
 
-def _add(connection: Connection, salt: str, batches: Sequence[Sequence[Sequence[Any]]], sql: str) -> list[int]:
+def _add(connection: Connection, batches: Sequence[Sequence[Sequence[Any]]], sql: str) -> list[int]:
     counts, run = [], _alone(connection)
     with connection.cursor() as cursor:
-        for rows in without_erased(run, salt, batches):
+        for rows in without_erased(run, batches):
             if rows:
                 cursor.executemany(_sql(sql), rows)
             counts.append(cursor.rowcount if rows else 0)
