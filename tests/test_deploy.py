@@ -132,6 +132,12 @@ def test_alerts_are_about_metrics_that_exist() -> None:
     check_expressions([rule["expr"] for rule in group["rules"]])
 
 
+def test_a_first_refused_reload_is_an_increase() -> None:
+    text = Metrics().text().decode()
+    assert 'abaca_reloads_total{result="refused"} 0.0' in text
+    assert 'abaca_reloads_total{result="done"} 0.0' in text
+
+
 def test_the_dashboard_shows_metrics_that_exist() -> None:
     board: dict[str, Any] = json.loads(text("grafana-dashboard.json"))
     panels = board["panels"]
