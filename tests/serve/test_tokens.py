@@ -183,6 +183,7 @@ def test_rates_of_addresses_are_of_networks_in_ipv6_and_callers_are_forgotten() 
     assert allowed("10.0.0.2")
     assert [allowed(f"2001:db8::{n}") for n in range(3)] == [True, True, False]
     assert allowed("2001:db8:0:1::1")
+    assert [allowed(f"::ffff:10.0.0.{n}") for n in (1, 3, 4, 5)] == [False, True, True, True]
     for number in range(rates.MOST_KEYS):
         allowed(f"name{number}")
     assert len(limit._buckets) == rates.MOST_KEYS
