@@ -204,6 +204,7 @@ class Api:
         times, now = stored_moments(history, ask.now, recommender.time_unit)
         items, types = [[past.item for past in history]], types_of(recommender, history)
         (found,) = await self.service.recommend(model, items, ask.policy, [times], now, types)
+        self._metrics.unknown(len(found.unknown))
         self._metrics.answered(model.name, 1)
         whose = {"model": model.name, "version": model.version, "user": user, "events": len(history)}
         return JSONResponse({**whose, **schemas.answer(found)})
