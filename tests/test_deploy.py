@@ -33,6 +33,7 @@ def check_serve(words: list[str]) -> None:
     """The command is one that `abaca serve` parses; its model need not be there."""
     assert Path(words[0]).name == "abaca"
     assert words[1] == "serve"
+    assert "--allowed-host" in words  # else other machines get status 421
     app = typer.Typer()
     add_to(app)
     get_command(app).make_context("serve", words[2:])
@@ -130,6 +131,12 @@ def test_alerts_are_about_metrics_that_exist() -> None:
         assert rule["annotations"]["summary"].endswith(".")
         assert re.fullmatch(r"\d+[mh]", rule.get("for", "1m"))
     check_expressions([rule["expr"] for rule in group["rules"]])
+
+
+def test_a_first_refused_reload_is_an_increase() -> None:
+    text = Metrics().text().decode()
+    assert 'abaca_reloads_total{result="refused"} 0.0' in text
+    assert 'abaca_reloads_total{result="done"} 0.0' in text
 
 
 def test_the_dashboard_shows_metrics_that_exist() -> None:

@@ -1,11 +1,13 @@
 """A store or a thread that fails: /ready says so, requests get 503, nothing is acknowledged, and the end comes."""
 
 import asyncio
+import random
 import resource
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ import psycopg
 import pytest
 from fastapi.testclient import TestClient
 
-from abaca.errors import BusyError, StoreError
-from abaca.serve import postgres, readiness
-from abaca.serve.events import RefusedError, Store
+from abaca.errors import BusyError, QueryError, StoreError
+from abaca.serve import pool, postgres, readiness
+from abaca.serve.events import Event, RefusedError, Store
+from abaca.serve.feedback import Feedback, add_feedback
 from abaca.serve.guards import RequestLog
 from abaca.serve.metrics import Metrics
 from abaca.serve.store import open_store
@@ -107,6 +110,73 @@ def test_a_database_that_is_not_utf8_is_refused(cluster: Cluster) -> None:
     address = cluster.database("latin", "-E", "LATIN1", "-T", "template0", "--locale=C")
     with pytest.raises(StoreError, match=r"encoding LATIN1.*ENCODING 'UTF8'"):
         open_store(address)
+
+
+def test_a_session_has_limits_and_its_commits_are_on_disk(cluster: Cluster) -> None:
+    address = cluster.database("session")
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("ALTER DATABASE session SET synchronous_commit = off")
+    names = "lock_timeout", "idle_in_transaction_session_timeout", "synchronous_commit"
+    asked = "SELECT " + ", ".join(f"current_setting('{name}')" for name in names)
+    for seconds, limit in ((None, "8s"), (3600.0, "1h")):
+        store = open_store(address, seconds)
+        assert store._read(asked) == [(limit, "30s", "on")]
+        store.close()
+
+
+def test_calls_that_wait_for_a_lock_leave_no_sessions_behind(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another server vanished in the middle of a transaction: it holds the lock of writers and sends nothing."""
+    monkeypatch.setattr(pool, "IDLE_SECONDS", 3)
+    address = cluster.database("vanished")
+    store = open_store(address, 0.5)
+    held = store._pool._connect(time.monotonic() + 60)  # type: ignore[attr-defined]
+    held.execute("BEGIN")
+    postgres._alone(held)
+    for number in range(3):
+        with pytest.raises(BusyError):
+            store.add([[event("a", number)]])
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'vanished' AND wait_event_type = 'Lock'"
+    until = time.monotonic() + 60
+    with psycopg.connect(address, autocommit=True) as look:
+        while look.execute(waiting).fetchone() != (0,):
+            assert time.monotonic() < until
+    while not items(store, "u", 9):
+        assert time.monotonic() < until
+        with suppress(BusyError):
+            store.add([[event("b", 4)]])
+    held.close()
+    store.close()
+
+
+def test_a_connection_that_cannot_be_prepared_is_closed(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(cluster.database("prepared"))
+    ended: list[Any] = []
+    store._pool.drop_idle()  # type: ignore[attr-defined]
+    monkeypatch.setattr(pool, "PREPARE", "SELECT nothing, %s, %s")
+    monkeypatch.setattr(pool, "_end", ended.append)
+    with pytest.raises(BusyError):
+        store.add([[event("a", 1)]])
+    (connection,) = ended
+    connection.close()
+    store.close()
+
+
+def long_text(seed: int) -> str:
+    """The longest id, of characters of four bytes that cannot be compressed."""
+    draw = random.Random(seed)
+    return "".join(chr(draw.randrange(0x20000, 0x2A000)) for _ in range(512))
+
+
+def test_what_postgres_has_no_room_for_is_refused_alone(cluster: Cluster) -> None:
+    """A row of an index has at most 2,704 bytes."""
+    store = open_store(cluster.database("toolarge"))
+    large = "".join(random.Random(1).choices("123456789", k=4300)) * 2
+    found = store.add_each([[event("a", 1)], [Event("b", large, "tea", 2.0)], [event("c", 3)]])
+    assert [type(one) for one in found] == [int, QueryError, int]
+    assert items(store, "u", 9) == ["a", "c"]
+    with pytest.raises(QueryError, match="index row"):
+        add_feedback(store, [Feedback("f", long_text(2), long_text(3), 1.0, "shown", "model")])
+    store.close()
 
 
 def refuse_an_item(address: str) -> None:

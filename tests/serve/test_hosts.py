@@ -3,6 +3,8 @@
 import pytest
 from fastapi.testclient import TestClient
 
+from abaca.serve.hosts import HostCheck
+
 from .samples import Serve
 
 
@@ -57,10 +59,29 @@ def test_pages_of_other_sites_are_refused(client: TestClient, origin: str, statu
 
 
 def test_the_admin_port_takes_nothing_from_another_site(serve: Serve) -> None:
-    client = serve(admin_port=80)  # the port of the test's requests
+    client = serve(admin_port=80)
+    client.base_url = "http://127.0.0.1"  # where the test's requests go
     assert client.post("/model/reload", headers={"origin": "http://evil.example"}).status_code == 403
     assert client.post("/model/reload", headers={"host": "evil.example"}).status_code == 421
     assert client.post("/model/reload").status_code == 200
+
+
+def test_the_admin_port_is_not_the_same_port_of_another_address(serve: Serve) -> None:
+    client = serve(admin_port=80)
+    for host in ("localhost", "192.0.2.5"):
+        client.base_url = f"http://{host}"
+        assert client.post("/model/reload").status_code in (403, 421)
+
+
+def test_the_own_address_is_known_at_a_socket_for_both_kinds_of_addresses() -> None:
+    check = HostCheck(None, ("localhost",))  # type: ignore[arg-type]
+
+    def refused(host: bytes) -> bool:
+        scope = {"path": "/items", "server": ("::ffff:192.0.2.5", 8000), "headers": [(b"host", host)]}
+        return check._refusal(scope) is not None
+
+    assert not refused(b"192.0.2.5:8000")
+    assert refused(b"192.0.2.6:8000")
 
 
 def test_a_page_cannot_be_given_another_base_or_send_forms(client: TestClient) -> None:

@@ -13,9 +13,10 @@ from fastapi.testclient import TestClient
 from abaca.errors import BusyError, ModelError
 from abaca.recommender import Recommender
 from abaca.serve import learning
+from abaca.serve import service as module
 from abaca.serve.events import Store
 from abaca.serve.learning import Learner
-from abaca.serve.service import Service
+from abaca.serve.service import Loaded, Service
 from abaca.serve.store import open_store
 from models import untrained
 
@@ -24,6 +25,7 @@ from .databases import KINDS, Cluster
 from .samples import Live, Serve, Shop
 from .test_kill import CLIENTS, EVENTS, KILLS, Sender, kept
 
+ADMIN = {"authorization": f"Bearer {'a' * 16}"}
 ASKED = [["i3"], ["i1", "i2", "i3", "i4"], ["i9", "i9", "i0"], ["i7", "i8"]]
 
 
@@ -258,3 +260,106 @@ def test_a_reload_while_the_store_is_away_keeps_the_new_model_and_counts_later(
         assert client.post("/model/reload", headers={"authorization": f"Bearer {'a' * 16}"}).status_code == 200
         assert client.app.state.api.learner.models == []  # type: ignore[attr-defined]
     within_bound(lambda: answers(client) == before)
+
+
+@pytest.fixture
+def replaced(serve: Serve, tmp_path: Path) -> tuple[TestClient, Path]:
+    """A server with --learn, and the folder of its model, which a test may replace."""
+    folder = tmp_path / "model"
+    untrained(folder, "softmax+C+habits+followers")
+    store = open_store(str(tmp_path / "events.db"))
+    return serve([folder], store=store, learn=True, admin_token="a" * 16), folder
+
+
+def version(client: TestClient) -> str:
+    return str(client.get("/model").json()["models"][0]["version"])
+
+
+def test_a_model_that_grows_during_a_reload_neither_waits_nor_undoes_it(
+    replaced: tuple[TestClient, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, folder = replaced
+    old, real, swap = version(client), module._load, Service.replace
+    read, goes_on, grown = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(name: str, path: Path) -> Loaded:
+        loaded = real(name, path)
+        read.set()
+        goes_on.wait(60)
+        return loaded
+
+    def told(service: Service, model: Loaded) -> bool:
+        taken = swap(service, model)
+        grown.set()
+        return taken
+
+    monkeypatch.setattr(module, "_load", slow)
+    monkeypatch.setattr(Service, "replace", told)
+    untrained(folder, "softmax+C+habits+followers", dim=12)
+    statuses: list[int] = []
+    reload = threading.Thread(
+        target=lambda: statuses.append(client.post("/model/reload", headers=ADMIN).status_code), daemon=True
+    )
+    reload.start()
+    assert read.wait(60)
+    try:
+        post(client, [{"user": "u", "item": "i3"}, {"user": "u", "item": "pesto"}])
+        assert grown.wait(60)
+        post(client, [{"user": "u", "item": "i4"}])
+        assert client.delete("/users/u").json() == {"deleted": 3}
+        assert version(client) == old
+    finally:
+        goes_on.set()
+        reload.join(60)
+    assert statuses == [200]
+    assert version(client) == module._version(folder) != old
+
+
+def test_a_form_of_an_old_version_is_not_served(replaced: tuple[TestClient, Path]) -> None:
+    service: Service = replaced[0].app.state.api.service  # type: ignore[attr-defined]
+    before = service.model()
+    assert service.replace(before)
+    service.reload()
+    assert not service.replace(before)
+    assert service.model() is not before
+
+
+def test_a_model_that_cannot_learn_is_refused_by_a_reload(replaced: tuple[TestClient, Path]) -> None:
+    client, folder = replaced
+    old = version(client)
+    untrained(folder, "softmax+C+habits")
+    refused = client.post("/model/reload", headers=ADMIN)
+    assert refused.status_code == 409
+    assert "no model reads followers" in refused.json()["detail"]
+    assert version(client) == old
+    post(client, [{"user": "u", "item": "i3"}])
+    assert 'abaca_reloads_total{result="refused"} 1.0' in client.get("/metrics").text
+
+
+def test_a_stored_event_is_no_error_though_it_cannot_be_counted(
+    replaced: tuple[TestClient, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Learner, models: Any) -> None:
+        raise ModelError("cannot count")
+
+    monkeypatch.setattr(Learner, "_count", fails)
+    post(replaced[0], [{"user": "u", "item": "i3"}])
+    assert len(replaced[0].get("/users/u/history").json()["items"]) == 1
+
+
+def test_a_growth_that_failed_is_tried_again(
+    replaced: tuple[TestClient, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learning, "REFRESH", 0.05)
+    client, real, tried = replaced[0], learning.LiveModel._with_items, threading.Event()
+
+    def once(model: learning.LiveModel, catalogue: Any) -> Any:
+        if tried.is_set():
+            return real(model, catalogue)
+        tried.set()
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(learning.LiveModel, "_with_items", once)
+    post(client, [{"user": "u", "item": "pesto"}])
+    within_bound(lambda: bool(client.get("/items", params={"id": "pesto"}).json()["items"]))
+    assert tried.is_set()

@@ -1,5 +1,6 @@
 """Heads, addresses, fields and connections have limits, and a client beyond them costs nobody else anything."""
 
+import asyncio
 import json
 import resource
 import socket
@@ -10,9 +11,11 @@ from typing import Any
 
 import psutil
 import pytest
+import uvicorn
 
 from abaca.serve.bodies import MOST_PARAMETERS, InvalidBody, parsed
-from abaca.serve.protocol import Limits
+from abaca.serve.problems import problem
+from abaca.serve.protocol import Hooks, Limits, limited
 from abaca.serve.requests import Ask, Events
 from abaca.serve.server import within_files
 
@@ -134,6 +137,22 @@ def test_an_object_has_few_fields_and_a_long_list_of_wrong_types_is_one_error() 
         assert time.process_time() - began < 1
 
 
+@pytest.mark.parametrize("number", [10**512, -(10**512), int("9" * 4300)])
+def test_a_number_is_no_longer_than_a_text(number: int) -> None:
+    most = 10**512 - 1
+    taken = parsed(json.dumps({"events": [{"user": most, "item": -most}]}).encode(), Events)
+    assert isinstance(taken, Events)
+    assert taken.events[0].user == most
+    for model, body in (
+        (Events, {"events": [{"user": number, "item": 1}]}),
+        (Events, {"events": [{"user": 1, "item": number}]}),
+        (Ask, {"history": [1, number]}),
+    ):
+        with pytest.raises(InvalidBody) as caught:
+            parsed(json.dumps(body).encode(), model)
+        assert "at most 512 digits" in caught.value.error["msg"]
+
+
 def test_a_large_body_is_not_parsed_in_the_event_loop(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
@@ -234,6 +253,35 @@ def test_an_answer_that_nobody_reads_is_given_up(live: Live) -> None:
         while _established(live):
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+def test_a_body_that_comes_after_the_answer_leaves_the_connection_open() -> None:
+    """The timer of the head, which begins with the body's bytes, ends with the body."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await problem(401, "no", "no")(scope, receive, send)
+
+    async def run() -> bytes:
+        kind = limited(Limits(head_seconds=0.3), Hooks(lambda status: None))
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", http=kind, port=0))
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n"
+        writer.write(head)
+        await reader.readuntil(b"}")
+        writer.write(b"12345")
+        await asyncio.sleep(0.6)
+        writer.write(head)
+        found = await reader.readuntil(b"}")
+        writer.close()
+        server.should_exit = True
+        await serving
+        return found
+
+    assert b"401" in asyncio.run(run())
 
 
 def _established(server: Live) -> list[Any]:

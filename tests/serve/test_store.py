@@ -261,6 +261,7 @@ def test_recommendations_follow_the_remembered_history(serve: Serve, store: Stor
     assert (found["user"], found["events"], found["model"]) == ("7", 3, "softmax")
     client.post("/events", json={"events": [{"user": 7, "item": "odd"}]})
     assert client.get("/users/7/recommendations").json()["unknown"] == ["odd"]
+    assert "abaca_unknown_ids_total 1.0" in client.get("/metrics").text
     stranger = client.get("/users/somebody/recommendations").json()
     assert stranger["events"] == 0
     assert {item["partition"] for item in stranger["items"]} == {"popular"}

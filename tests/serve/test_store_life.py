@@ -88,6 +88,23 @@ def test_erasure_removes_the_bytes(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_store_that_is_open_knows_the_tombstones_of_a_backup(tmp_path: Path) -> None:
+    """A server runs on a new store; a backup with another salt is restored into it."""
+    first = open_store(str(tmp_path / "first.db"))
+    first.add([[event("a")]])
+    first.forget("u")
+    life.backup(first, tmp_path / "backup.db")
+    server, line = open_store(str(tmp_path / "new.db")), open_store(str(tmp_path / "new.db"))
+    life.restore(line, tmp_path / "backup.db", "me")
+    assert server.add([[event("a")]]) == [0]
+    server.add([[event("b", "other")]])
+    assert server.forget("other") == 1
+    again = open_store(str(tmp_path / "new.db"))
+    assert again.add([[event("b", "other")]]) == [0]
+    for opened in (first, server, line, again):
+        opened.close()
+
+
 def test_pruning_takes_what_is_older(store: Store) -> None:
     store.add([[event("old", item="old", moment=NOW - 5000), event("new", item="new")]])
     add_feedback(store, [shown("f")])

@@ -81,10 +81,27 @@ def test_a_changed_file_counts_without_a_restart_and_a_broken_one_does_not(
     assert client.get("/model", headers=bearer(new)).status_code == 200
     file.write_text(f'[read]\ntoken = "{new}"\nroles = ["write"]\n')
     assert client.get("/model", headers=bearer(new)).status_code == 200
+    file.write_text("# no tokens\n")
+    assert client.get("/model", headers=bearer(new)).status_code == 200
     file.unlink()
     assert client.get("/model", headers=bearer(new)).status_code == 200
     assert "the old tokens stay" in caplog.text
     assert new not in caplog.text
+
+
+def test_a_change_while_the_file_is_read_is_seen(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", -1.0)
+    real = module.read_tokens
+
+    def changed_meanwhile(path: Path) -> Any:
+        monkeypatch.setattr(module, "read_tokens", real)
+        found = real(path)
+        write(path, {"read": "another-secret-12345"})
+        return found
+
+    monkeypatch.setattr(module, "read_tokens", changed_meanwhile)
+    tokens = Tokens((), file)
+    assert tokens.find(b"another-secret-12345") is not None
 
 
 def test_no_token_is_in_a_log_or_an_answer(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
@@ -113,6 +130,7 @@ def test_a_digest_stands_for_its_token(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("[web\n", "line 1"),
+        ("", "has no tokens"),
         ('[web]\ntoken = "short"\nroles = ["read"]\n', "at least 16"),
         ('[web]\ntoken = "long-enough-secret"\n', "needs roles"),
         ('[web]\ntoken = "long-enough-secret"\nroles = ["write"]\n', "read, events, erase, admin"),
@@ -165,6 +183,7 @@ def test_rates_of_addresses_are_of_networks_in_ipv6_and_callers_are_forgotten() 
     assert allowed("10.0.0.2")
     assert [allowed(f"2001:db8::{n}") for n in range(3)] == [True, True, False]
     assert allowed("2001:db8:0:1::1")
+    assert [allowed(f"::ffff:10.0.0.{n}") for n in (1, 3, 4, 5)] == [False, True, True, True]
     for number in range(rates.MOST_KEYS):
         allowed(f"name{number}")
     assert len(limit._buckets) == rates.MOST_KEYS

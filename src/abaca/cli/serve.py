@@ -4,7 +4,6 @@ import asyncio
 import ipaddress
 import logging
 import os
-import signal
 import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -154,13 +153,12 @@ def _serve(
     from abaca.serve.app import make_app
     from abaca.serve.examples import example_users
     from abaca.serve.metrics import Metrics
-    from abaca.serve.server import run
+    from abaca.serve.server import keep_hangups, run
     from abaca.serve.service import Service
     from abaca.serve.split import parse_split
     from abaca.serve.store import open_store
 
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server takes it: nothing is loaded yet
+    keep_hangups()
     share_memory()
     torch.set_num_threads(what.threads)
     metrics = Metrics()

@@ -43,8 +43,7 @@ def opened_store(address: str, *, new: bool = False) -> Iterator["Store"]:
 
     if not new and "://" not in address and not Path(address).is_file():
         raise StoreError(f"{address} does not exist; give the file of a store")
-    store = open_store(address)
-    store.seconds = SECONDS
+    store = open_store(address, SECONDS)
     try:
         yield store
     except BusyError as error:

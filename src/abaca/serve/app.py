@@ -21,6 +21,7 @@ from abaca.serve.feedback import Feedback, add_feedback
 from abaca.serve.guards import MODEL_NAME, Deadline, RequestLog, SizeLimit
 from abaca.serve.hosts import HostCheck
 from abaca.serve.item_search import item_json, known_item
+from abaca.serve.learning import live_models
 from abaca.serve.metrics import CONTENT_TYPE, Metrics, merged
 from abaca.serve.options import MEBIBYTE as MEBIBYTE
 from abaca.serve.options import ServerOptions as ServerOptions
@@ -116,15 +117,21 @@ class Api:
         audit.note(who, "reload")
         await asyncio.to_thread(self._reload)
 
+    def _reload_told(self, message: dict[str, Any]) -> None:
+        """Reload as another worker did, or as the supervisor says, which got a signal."""
+        if "who" in message:
+            audit.note(message["who"], "reload")
+        self._reload()
+
     def _reload(self) -> None:
         try:
-            self._note_models(self.service.reload())
-            if self.learner is not None:
-                self.learner.restart()
+            self._note_models(self.service.reload(None if self.learner is None else live_models))
         except Exception:
             self._metrics.reload("refused")
             raise
         self._metrics.reload("done")
+        if self.learner is not None:
+            self.learner.restart()
 
     async def health(self) -> Response:
         """Whether the server runs."""
@@ -197,6 +204,7 @@ class Api:
         times, now = stored_moments(history, ask.now, recommender.time_unit)
         items, types = [[past.item for past in history]], types_of(recommender, history)
         (found,) = await self.service.recommend(model, items, ask.policy, [times], now, types)
+        self._metrics.unknown(len(found.unknown))
         self._metrics.answered(model.name, 1)
         whose = {"model": model.name, "version": model.version, "user": user, "events": len(history)}
         return JSONResponse({**whose, **schemas.answer(found)})
@@ -232,7 +240,7 @@ class Api:
         self.worker = worker
         adds, learner = self.learner or self.service, self.learner
         worker.handlers = {
-            "reload": lambda _: self._reload(),
+            "reload": self._reload_told,
             "items": lambda message: adds.add_items(message["model"], message["items"]),
             "forgotten": lambda message: None if learner is None else learner.recount(message["user"]),
             "metrics": lambda _: self._metrics.text().decode(),

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from abaca.serve.layout import Run
+from abaca.serve.layout import FIND_SALT, Run
 
 ALWAYS = 1e300
 """Until when the id of an erased event is refused."""
@@ -35,10 +35,16 @@ def key_of(salt: str, kind: str, name: str) -> str:
     return hashlib.sha256(f"{salt}\0{kind}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def without_erased(run: Run, salt: str, batches: Sequence[Rows]) -> list[Rows]:
+def _salt(run: Run) -> str:
+    """The salt of the store now: restoring a backup into an empty store may have changed it."""
+    return str(run(FIND_SALT).fetchone()[0])
+
+
+def without_erased(run: Run, batches: Sequence[Rows]) -> list[Rows]:
     """Batches without rows that a tombstone refuses; a row begins with id, user, item and time."""
     if run(ANY).fetchone() is None:
         return list(batches)
+    salt = _salt(run)
     keys = {
         (kind, row[place]): key_of(salt, kind, row[place])
         for rows in batches
@@ -66,9 +72,9 @@ def bury(run: Run, tombstones: Sequence[tuple[str, float]]) -> int:
     return len(tombstones)
 
 
-def erase(run: Run, salt: str, user: str, who: str) -> int:
+def erase(run: Run, user: str, who: str) -> int:
     """Delete the rows of a user in a transaction, and bury the user; the number of events."""
-    now, deleted = time.time(), []
+    salt, now, deleted = _salt(run), time.time(), []
     for table in OF_USER:
         ids = run(f'SELECT id FROM {table} WHERE "user" = ?', user).fetchall()
         bury(run, [(key_of(salt, "id", id), ALWAYS) for (id,) in ids])

@@ -65,7 +65,7 @@ class Store(ABC):
     """A database of events; calls come from several threads. BusyError where it cannot be reached."""
 
     salt: str
-    """The store's secret, by which tombstones are digested."""
+    """The store's secret when it was opened, by which the audit names users; transactions read the current one."""
     seconds: float | None = None
     """Longest time of a call, where it differs from the default: reports take longer than requests."""
 
@@ -131,7 +131,7 @@ class Store(ABC):
 
     def forget(self, user: str, who: str = "") -> int:
         """Erase a user: events, feedback, and what the files still hold of them; the number of events."""
-        deleted = self._transact(lambda run: erasure.erase(run, self.salt, user, who))
+        deleted = self._transact(lambda run: erasure.erase(run, user, who))
         self.scrub()
         return deleted
 

@@ -4,6 +4,7 @@ A page of another site can make a browser send requests to a server that only th
 request names another site in `Origin`; after DNS rebinding it names that site in `Host`.
 """
 
+import ipaddress
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
@@ -43,7 +44,7 @@ class HostCheck:
     def _answers_to(self, name: str, scope: Scope) -> bool:
         """Whether a name is allowed, or is the address that the connection was made to."""
         own = scope.get("server")
-        return self._allowed(name) or (own is not None and name == own[0])
+        return self._allowed(name) or (own is not None and name == plain_address(own[0]))
 
     def _allowed(self, name: str) -> bool:
         return any(fnmatchcase(name, host) for host in self.hosts)
@@ -56,6 +57,15 @@ class HostCheck:
         except ValueError:
             return False
         return bool(name) and (parts.netloc == host or (name not in LOOPBACK and self._allowed(name)))
+
+
+def plain_address(host: str) -> str:
+    """An address; one of IPv4 that a socket of IPv6 shows as ::ffff:192.0.2.5 is 192.0.2.5."""
+    try:
+        mapped = getattr(ipaddress.ip_address(host), "ipv4_mapped", None)
+    except ValueError:
+        return host
+    return host if mapped is None else str(mapped)
 
 
 def _name(host: str) -> str:

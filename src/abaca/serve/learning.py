@@ -106,8 +106,8 @@ class LiveModel:
 
     def grown(self) -> Loaded:
         """The model with live counts and its new items; those that nobody took any more are retired."""
-        self.changed = False
-        self._grown_at, self._grown_with = time.monotonic(), self.counts.changes
+        self.changed, changes = False, self.counts.changes
+        self._grown_at, self._grown_with = time.monotonic(), -1  # where it fails, it is tried again
         before, new = self.saved.catalogue.known(), len(self.ids)
         ids: list[Id] = [*before.ids, *self.ids[:new]]
         described = [self.columns.get(id, {}) for id in self.ids[:new]]
@@ -126,7 +126,9 @@ class LiveModel:
             training=self.saved.training | {"retired": retired},
         )
         search = ItemSearch(catalogue) if new else self.loaded.search
-        return replace(self.loaded, recommender=self.loaded.recommender.with_model(saved), search=search)
+        grown = replace(self.loaded, recommender=self.loaded.recommender.with_model(saved), search=search)
+        self._grown_with = changes
+        return grown
 
     def _popularity(self, size: int) -> Ints:
         """The interactions of each item, those of live events included."""
@@ -144,6 +146,14 @@ class LiveModel:
         keys = np.array([a * size + b for a, b in pairs], dtype=np.int64)
         known = np.where(np.arange(size) < first, np.arange(size), -1)
         return carried(self.saved, known, (keys, np.array(list(pairs.values())) / UNIT), catalogue.columns)
+
+
+def live_models(models: Sequence[Loaded]) -> list[LiveModel]:
+    """Those of the models that read followers; ModelError where none does, or one cannot take new items."""
+    live = [LiveModel(model) for model in models if reads_followers(model.recommender)]
+    if not live:
+        raise ModelError("no model reads followers, so --learn has nothing to count; train with +followers")
+    return live
 
 
 class Learner:
@@ -169,18 +179,18 @@ class Learner:
             thread.start()
 
     def restart(self) -> None:
-        """Begin with the models that are served now and the events of the store; later, where it is away."""
+        """Begin with the models that are served now and the events of the store; later, where that fails."""
         try:
             self._read()
         except BusyError as error:
             logger.warning("the counts of followers are read when the store is back: %s", error)
+        except Exception:
+            logger.exception("the counts of followers cannot be read; it is tried again")
 
     def _read(self) -> None:
         with self._lock:
             self._behind, self.models, self._last = True, [], -1
-            models = [LiveModel(loaded) for loaded in self.service.models if reads_followers(loaded.recommender)]
-            if not models:
-                raise ModelError("no model reads followers, so --learn has nothing to count; train with +followers")
+            models = live_models(self.service.models)
             self._count(models)
             self.models, self._behind = models, False
             for model in models:
@@ -191,7 +201,7 @@ class Learner:
         stored = self.store.add_each(batches)
         try:
             self.follow()
-        except BusyError as error:  # they are stored, and counted a moment later
+        except Exception as error:  # they are stored, and counted a moment later
             logger.warning("events are not counted yet: %s", error)
         return stored
 

@@ -35,6 +35,8 @@ class Metrics:
             "abaca_unknown_ids", "Ids of requests that the model does not know", registry=self.registry
         )
         self._reloads = Counter("abaca_reloads", "Reloads of the models", ["result"], registry=self.registry)
+        for result in ("done", "refused"):  # from 0, so that `increase` sees the first one
+            self._reloads.labels(result)
         self._events = Counter("abaca_events", "Events received", ["result"], registry=self.registry)
         self._models = Gauge("abaca_model_info", "Models that are served", ["name", "version"], registry=self.registry)
 

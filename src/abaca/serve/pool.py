@@ -23,6 +23,14 @@ TICK = 0.1
 """Seconds between two looks at running calls."""
 CONNECT_SECONDS = 2
 """Longest time of one attempt to connect."""
+IDLE_SECONDS = 30
+"""The database ends a transaction that sends nothing for this time: its client has vanished, and others wait for it."""
+PREPARE = """
+SELECT set_config('lock_timeout', %s, false), set_config('idle_in_transaction_session_timeout', %s, false),
+  set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
+    ELSE current_setting('synchronous_commit') END, false)
+"""
+"""What is set once for each connection. A commit is on disk, whatever the default of the database."""
 
 Connection = psycopg.Connection[Any]
 
@@ -30,8 +38,9 @@ Connection = psycopg.Connection[Any]
 class Pool:
     """At most `most` connections; closing it ends calls that are running."""
 
-    def __init__(self, address: str, most: int) -> None:
-        self.address = address
+    def __init__(self, address: str, most: int, lock_seconds: float) -> None:
+        self.address, self.lock_seconds = address, lock_seconds
+        """`lock_seconds` is how long a statement waits for a lock, also where its client is gone."""
         self._room = threading.BoundedSemaphore(most)
         self._idle: list[Connection] = []
         self._running: dict[Connection, float] = {}
@@ -85,7 +94,14 @@ class Pool:
         if self._closed:
             raise BusyError("the store is closed")
         seconds = max(1, min(CONNECT_SECONDS, int(until - time.monotonic())))
-        return psycopg.connect(self.address, connect_timeout=seconds, autocommit=True, client_encoding="utf8")
+        connection = psycopg.connect(self.address, connect_timeout=seconds, autocommit=True, client_encoding="utf8")
+        try:
+            with self._limited(connection, until):
+                connection.execute(PREPARE, (f"{self.lock_seconds * 1000:.0f}", f"{IDLE_SECONDS * 1000}"))
+        except BaseException:
+            _end(connection)
+            raise
+        return connection
 
     @contextlib.contextmanager
     def _limited(self, connection: Connection, until: float) -> Iterator[None]:

@@ -20,6 +20,8 @@ START_SECONDS = 30.0
 CHECK_SECONDS = 2.0
 PAUSE = 0.05
 MOST_CONNECTIONS = 4
+TOO_LARGE = "54"
+"""The class of errors for what exceeds a limit of PostgreSQL, such as the size of a row of an index."""
 
 LOCK, LOCK_OF_WRITERS = 0x61626163, 0x61626164
 """Servers that start at the same time make the tables one after another. Transactions with events wait for each other
@@ -31,8 +33,9 @@ Result = TypeVar("Result")
 class PostgresStore(Store):
     """A small pool of connections. A call whose connection broke is tried again: ids of events make that safe."""
 
-    def __init__(self, address: str) -> None:
-        self._pool = Pool(address, MOST_CONNECTIONS)
+    def __init__(self, address: str, seconds: float | None = None) -> None:
+        self.seconds = seconds
+        self._pool = Pool(address, MOST_CONNECTIONS, seconds or SECONDS)
         try:
             with self._pool.connection(time.monotonic() + START_SECONDS) as connection:
                 _check_encoding(connection)
@@ -46,7 +49,7 @@ class PostgresStore(Store):
 
     def add(self, batches: Sequence[Sequence[Sequence[Any]]], sql: str = ADD) -> list[int]:
         """Store batches in one transaction."""
-        return self._try(lambda connection: _add(connection, self.salt, batches, sql))
+        return self._try(lambda connection: _add(connection, batches, sql))
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
         return self._try(lambda connection: connection.execute(_sql(sql), values).fetchall())
@@ -102,6 +105,8 @@ class PostgresStore(Store):
             except (psycopg.DataError, UnicodeError) as error:
                 raise QueryError(f"the store's database cannot take this ({_said(error)})") from error
             except psycopg.OperationalError as error:
+                if error.sqlstate is not None and error.sqlstate.startswith(TOO_LARGE):
+                    raise QueryError(f"the store's database cannot take this ({_said(error)})") from error
                 if error.sqlstate is not None and not error.sqlstate.startswith(("08", "57P")):
                     raise BusyError(f"the store's database cannot be used now ({_said(error)})") from error
                 self._pool.drop_idle()
@@ -113,6 +118,7 @@ class PostgresStore(Store):
 
     @staticmethod
     def _make_tables(connection: Connection) -> str:
+        connection.execute(f"SET LOCAL lock_timeout = '{START_SECONDS:.0f}s'")
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         return make_layout(_run(connection), "the PostgreSQL store", "BIGINT GENERATED ALWAYS AS IDENTITY")
 
@@ -147,10 +153,10 @@ def _alone(connection: Connection) -> Run:
     return _run(connection)
 
 
-def _add(connection: Connection, salt: str, batches: Sequence[Sequence[Sequence[Any]]], sql: str) -> list[int]:
+def _add(connection: Connection, batches: Sequence[Sequence[Sequence[Any]]], sql: str) -> list[int]:
     counts, run = [], _alone(connection)
     with connection.cursor() as cursor:
-        for rows in without_erased(run, salt, batches):
+        for rows in without_erased(run, batches):
             if rows:
                 cursor.executemany(_sql(sql), rows)
             counts.append(cursor.rowcount if rows else 0)

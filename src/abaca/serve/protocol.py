@@ -138,6 +138,12 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
+        if self.waiting:  # the body came after the answer: the connection is idle now
+            self._stop("head")
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
         self._in_head, self._head, self._begun = True, 0, False
         super().on_message_complete()
 

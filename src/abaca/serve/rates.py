@@ -7,6 +7,7 @@ from collections import OrderedDict
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from abaca.serve.hosts import plain_address
 from abaca.serve.problems import problem
 from abaca.serve.protocol import PROBES
 from abaca.serve.tokens import TOKEN, Token
@@ -52,7 +53,7 @@ class RateLimit:
 
 def _network(scope: Scope) -> str:
     """The client's address; of IPv6 the first 64 bits, which one client may have whole."""
-    host = (scope.get("client") or ("",))[0]
+    host = plain_address((scope.get("client") or ("",))[0])
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

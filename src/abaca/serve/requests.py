@@ -29,9 +29,9 @@ MOST_EVENTS = 1000
 MOST_FOUND = 100
 MOST_NEW_ITEMS, MOST_COLUMNS = 1000, 1000
 
-ItemId = Annotated[rules.Id, BeforeValidator(rules.whole)]
+ItemId = Annotated[rules.Id, BeforeValidator(rules.whole_id)]
 _InAddress = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_ID, pattern=r"^[^\x00\n]*$")]
-UserId = Annotated[Annotated[int, Field(strict=True)] | _InAddress, BeforeValidator(rules.whole)]
+UserId = Annotated[Annotated[int, Field(strict=True)] | _InAddress, BeforeValidator(rules.whole_id)]
 
 Found = Annotated[int, Field(ge=1, le=MOST_FOUND, description="Number of results.")]
 Words = Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]

@@ -9,6 +9,7 @@ from abaca.policy import Policy
 MOST_N = 1000
 MOST_IDS = 10_000
 LONGEST_ID = 512
+LARGEST_ID = 10**LONGEST_ID
 LARGEST_BOOST = 1e6
 
 
@@ -17,8 +18,15 @@ def whole(value: Any) -> Any:
     return int(value) if type(value) is float and value.is_integer() else value
 
 
+def whole_id(value: Any) -> Any:
+    """An id, with 3 for 3.0; a number has a limit of digits, as text has one of characters."""
+    if type(value) is int and not -LARGEST_ID < value < LARGEST_ID:
+        raise ValueError(f"an id has at most {LONGEST_ID} digits")
+    return whole(value)
+
+
 def _all_whole(values: Any) -> Any:
-    return [whole(value) for value in values] if isinstance(values, list) else values
+    return [whole_id(value) for value in values] if isinstance(values, list) else values
 
 
 Text = Annotated[str, Field(strict=True, max_length=LONGEST_ID, pattern=r"^[^\x00]*$")]

@@ -36,6 +36,16 @@ IDLE = 130
 So a proxy never sends a request to a connection that is being closed."""
 
 
+_early = threading.Event()
+"""Set by a SIGHUP that came before the server could reload."""
+
+
+def keep_hangups() -> None:
+    """Remember a SIGHUP that comes while models are read; they are then read again."""
+    if sys.platform != "win32":
+        signal.signal(signal.SIGHUP, lambda number, frame: _early.set())
+
+
 def run(
     app: FastAPI, sockets: Sequence[socket.socket], limits: Limits | None = None, worker: Worker | None = None
 ) -> None:
@@ -96,6 +106,8 @@ async def _serve(server: uvicorn.Server, app: FastAPI, sockets: list[socket.sock
 
     if sys.platform != "win32":
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+        if _early.is_set():
+            reload()
     if worker is not None:
         api: Api = app.state.api
         api.join(worker)

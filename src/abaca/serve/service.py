@@ -90,7 +90,7 @@ class Service:
     ) -> None:
         self._folders = _named(folders)
         self._models = {name: _load(name, folder) for name, folder in self._folders.items()}
-        self._reloading, self._adding = threading.Lock(), threading.Lock()
+        self._reloading, self._adding, self._swapping = threading.Lock(), threading.Lock(), threading.Lock()
         _settle()
         self._observe = observe or (lambda size: None)
         self._failures: dict[str, int] = {}
@@ -126,34 +126,35 @@ class Service:
         each = zip(histories, times or nothing, types or nothing, strict=True)
         return await self.batcher.submit([_Job(query, history, known, now, kinds) for history, known, kinds in each])
 
-    def reload(self) -> list[Loaded]:
-        """Read every model again. A broken one raises ModelError, and all the old ones stay."""
+    def reload(self, check: Callable[[Sequence[Loaded]], object] | None = None) -> list[Loaded]:
+        """Read every model again. Where one is broken, or `check` raises an error, all the old ones stay."""
         with self._reloading:
             try:
                 models = {name: _load(name, folder) for name, folder in self._folders.items()}
+                if check is not None:
+                    check(list(models.values()))
             except Exception as error:
                 logger.error("reload refused, the old models stay: %s", error)
                 raise
-            self._models = models
+            with self._swapping:  # `replace` does not wait while models are read
+                self._models = models
         _settle()
         logger.info("reloaded %s", ", ".join(f"{model.name} {model.version}" for model in models.values()))
         return list(models.values())
 
-    def replace(self, model: Loaded) -> None:
-        """Answer with another form of a model from now on."""
-        with self._reloading:
+    def replace(self, model: Loaded) -> bool:
+        """Answer with another form of a model from now on; False where the model was read again meanwhile."""
+        with self._swapping:
+            if self._models[model.name].facts is not model.facts:
+                return False
             self._models = {**self._models, model.name: model}
+            return True
 
     def add_items(self, name: str, items: Sequence[Mapping[str, Any]]) -> None:
         """Answer with further items from now on, until the models are read again."""
         with self._adding:
-            before = self.model(name)
-            saved = before.recommender.saved
-            assert saved is not None
-            recommender = before.recommender.with_model(with_items(saved, checked_items(saved, items)))
-            assert recommender.saved is not None
-            search = ItemSearch(recommender.saved.catalogue)
-            self.replace(replace(before, recommender=recommender, search=search))
+            while not self.replace(_with_items(self.model(name), items)):
+                pass  # the model was read again meanwhile
 
     async def works(self, model: Loaded) -> bool:
         """Whether a model answers; one that failed several times is tried again."""
@@ -195,6 +196,14 @@ def _recommend(jobs: list[_Job]) -> Sequence[Recommendations | Exception]:
         return ask([job.history for job in jobs], times=times, now=now, types=types, policy=query.policy)
     except Exception as error:
         return [error] if len(jobs) == 1 else [result for job in jobs for result in _recommend([job])]
+
+
+def _with_items(model: Loaded, items: Sequence[Mapping[str, Any]]) -> Loaded:
+    saved = model.recommender.saved
+    assert saved is not None
+    recommender = model.recommender.with_model(with_items(saved, checked_items(saved, items)))
+    assert recommender.saved is not None
+    return replace(model, recommender=recommender, search=ItemSearch(recommender.saved.catalogue))
 
 
 def _settle() -> None:

@@ -47,8 +47,7 @@ class SqliteStore(Store):
     def _add(self, batches: Sequence[Sequence[Sequence[Any]]], sql: str) -> list[int]:
         return self._in_transaction(
             lambda run: [
-                self._writer.executemany(sql, rows).rowcount if rows else 0
-                for rows in without_erased(run, self.salt, batches)
+                self._writer.executemany(sql, rows).rowcount if rows else 0 for rows in without_erased(run, batches)
             ]
         )
 

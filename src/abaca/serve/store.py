@@ -8,8 +8,11 @@ from abaca.errors import StoreError
 from abaca.serve.events import Store
 
 
-def open_store(address: str) -> Store:
-    """A PostgreSQL database by its address (postgresql://…), or a SQLite file by its path."""
+def open_store(address: str, seconds: float | None = None) -> Store:
+    """A PostgreSQL database by its address (postgresql://…), or a SQLite file by its path.
+
+    `seconds` is the longest time of a call to a database, where it differs from the default.
+    """
     kind, separator, _ = address.partition("://")
     if address == ":memory:":
         raise StoreError("--store :memory: would lose everything at the end; give the path of a SQLite file")
@@ -23,7 +26,7 @@ def open_store(address: str) -> Store:
         except ImportError as error:
             raise StoreError(f"a PostgreSQL store needs {error.name}; pip install 'abaca[postgres]'") from error
         check_address(address)
-        return PostgresStore(address)
+        return PostgresStore(address, seconds)
     raise StoreError(f"--store cannot be '{kind}://…'; give the path of a SQLite file, or postgresql://USER@HOST/NAME")
 
 

@@ -6,6 +6,7 @@ it is started again. Messages of a worker are passed on to all others, or to one
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -29,6 +30,11 @@ LONGEST_PAUSE = 30.0
 LONGEST_LINE = 32 << 20
 """Bytes of a message, and of messages that a worker has not read; it is then ended as hung."""
 AT_ONCE = 64
+RETRY_SECONDS = 0.05
+"""Pause before a connection that no worker could take is handed over again."""
+FULL_SECONDS = 1.0
+"""Pause before connections are accepted again, where the process or the system has no room for more."""
+FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -77,15 +83,16 @@ class Supervisor:
         self._first = asyncio.Event()
         """Set when the first worker is ready, or nothing is started any more."""
         self._announced = False
-        self._homeless: list[socket.socket] = []
-        """Connections that were accepted while no worker was ready."""
+        self._homeless: deque[socket.socket] = deque()
+        """Connections that were accepted and that no worker could take yet."""
+        self._pausing: asyncio.TimerHandle | None = None
 
     async def run(self) -> int:
-        """Serve until SIGTERM or SIGINT; SIGHUP is passed on. The exit code."""
+        """Serve until SIGTERM or SIGINT; SIGHUP has all workers reload. The exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ending.set)
-        loop.add_signal_handler(signal.SIGHUP, lambda: self._signal(signal.SIGHUP))
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         keepers = [asyncio.create_task(self._keep(slot)) for slot in self.slots]
         await self._ending.wait()
         self._first.set()
@@ -123,14 +130,11 @@ class Supervisor:
 
     async def _run_one(self, slot: _Slot) -> int:
         """Start a worker, pass its messages on, and wait for its end; its exit code."""
-        (sockets, theirs), (messages, others) = socket.socketpair(), socket.socketpair()
-        admin = self.listeners[1].getsockname()[1] if self.listeners[1:] else 0
-        given = f"{slot.number}:{len(self.slots)}:{admin}:{theirs.fileno()}:{others.fileno()}"
-        with theirs, others:
-            slot.process = await asyncio.create_subprocess_exec(
-                *self.command, env={**os.environ, VARIABLE: given}, pass_fds=(theirs.fileno(), others.fileno()),
-                start_new_session=True,
-            )  # fmt: skip
+        try:
+            slot.process, sockets, messages = await self._start(slot)
+        except OSError as error:
+            logger.error("worker %d cannot be started: %s", slot.number, error)
+            return 1
         sockets.setblocking(False)
         slot.sockets, slot.open = sockets, 0
         asyncio.get_running_loop().add_reader(sockets, self._told, slot)
@@ -148,6 +152,20 @@ class Supervisor:
         slot.sockets = slot.messages = None
         return code
 
+    async def _start(self, slot: _Slot) -> tuple[asyncio.subprocess.Process, socket.socket, socket.socket]:
+        """The process of a worker, and the ends of its channels for connections and for messages."""
+        with contextlib.ExitStack() as kept, contextlib.ExitStack() as given:
+            sockets, theirs = _pair(kept, given)
+            messages, others = _pair(kept, given)
+            admin = self.listeners[1].getsockname()[1] if self.listeners[1:] else 0
+            told = f"{slot.number}:{len(self.slots)}:{admin}:{theirs.fileno()}:{others.fileno()}"
+            process = await asyncio.create_subprocess_exec(
+                *self.command, env={**os.environ, VARIABLE: told}, pass_fds=(theirs.fileno(), others.fileno()),
+                start_new_session=True,
+            )  # fmt: skip
+            kept.pop_all()
+        return process, sockets, messages
+
     async def _relay(self, slot: _Slot, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(ConnectionError):
             while line := await reader.readline():
@@ -158,7 +176,12 @@ class Supervisor:
                 content = json.dumps(message).encode() + b"\n"
                 for other in self.slots:
                     if other is not slot and message.get("to") in (None, other.number):
-                        _send(other, content)
+                        _send(other, content, at_once="id" in message)
+
+    def _reload(self) -> None:
+        """Have every worker read its models again."""
+        for slot in self.slots:
+            _send(slot, b'{"kind": "reload", "who": "signal"}\n')
 
     def _is_ready(self, slot: _Slot, message: dict[str, Any]) -> None:
         slot.ready = True
@@ -166,11 +189,25 @@ class Supervisor:
         if not self._announced and all(one.ready for one in self.slots):
             self._announced = True
             self.announced(message)
-        if self._announced and not self._ending.is_set():
+        self._resume()
+
+    def _pause(self, seconds: float) -> None:
+        """Accept nothing for a moment."""
+        self._listen(False)
+        if self._pausing is None:
+            self._pausing = asyncio.get_running_loop().call_later(seconds, self._resume)
+
+    def _resume(self) -> None:
+        """Hand over the connections that wait, then accept others."""
+        if self._pausing is not None:
+            self._pausing.cancel()
+            self._pausing = None
+        while self._homeless and self._place(self._homeless[0]):
+            self._homeless.popleft()
+        if self._homeless:
+            self._pause(RETRY_SECONDS)
+        elif self._announced and not self._ending.is_set():
             self._listen(True)
-            homeless, self._homeless = self._homeless, []
-            for connection in homeless:
-                self._place(connection)
 
     def _listen(self, wanted: bool) -> None:
         """Accept connections, or leave them in the queue of the system."""
@@ -187,36 +224,40 @@ class Supervisor:
     def _accept(self, listener: socket.socket) -> None:
         """Hand new connections to the workers with the fewest."""
         for _ in range(AT_ONCE):
-            ready = [slot for slot in self.slots if slot.ready]
-            if not ready:
+            if not any(slot.ready for slot in self.slots):
                 return self._listen(False)
             try:
                 connection, _ = listener.accept()
-            except OSError:  # none is left, or the client is gone
+            except OSError as error:  # none is left, or the client is gone, or there is no room
+                if error.errno in FULL:
+                    logger.error("no connection is accepted for %g s: %s", FULL_SECONDS, error)
+                    self._pause(FULL_SECONDS)
                 return None
-            self._place(connection)
+            if not self._place(connection):
+                self._homeless.append(connection)
+                return self._pause(RETRY_SECONDS)
         return None
 
-    def _place(self, connection: socket.socket) -> None:
-        """Hand a connection to a worker, or keep it until one is ready."""
+    def _place(self, connection: socket.socket) -> bool:
+        """Hand a connection to the worker with the fewest; False where none takes it now."""
         ready = [slot for slot in self.slots if slot.ready]
-        if not any(_hand_over(slot, connection) for slot in sorted(ready, key=lambda one: (one.open, one.last))):
-            self._homeless.append(connection)
+        return any(_hand_over(slot, connection) for slot in sorted(ready, key=lambda one: (one.open, one.last)))
 
     def _told(self, slot: _Slot) -> None:
         """A worker sends a byte for each connection that it took, and one for each that ended."""
         assert slot.sockets is not None
-        try:
-            told = slot.sockets.recv(4096)
-        except BlockingIOError:
-            return
-        except OSError:
-            told = b""
-        slot.open -= told.count(b"-")
-        for _ in range(told.count(b"+")):
-            slot.handed.popleft().close()
-        if not told:
-            self._died(slot)
+        told = b"?"
+        while told:
+            try:
+                told = slot.sockets.recv(4096)
+            except BlockingIOError:
+                return
+            except OSError:
+                told = b""
+            slot.open -= told.count(b"-")
+            for _ in range(told.count(b"+")):
+                slot.handed.popleft().close()
+        self._died(slot)
 
     def _died(self, slot: _Slot) -> None:
         """Give the others what a dead worker has not taken."""
@@ -225,14 +266,22 @@ class Supervisor:
         slot.ready = False
         if not any(one.ready for one in self.slots):
             self._listen(False)
-        while slot.handed:
-            self._place(slot.handed.popleft())
+        self._homeless.extend(slot.handed)
+        slot.handed.clear()
+        if self._homeless:
+            self._resume()
 
     def _signal(self, number: int) -> None:
         for slot in self.slots:
             if slot.process is not None and slot.process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     slot.process.send_signal(number)
+
+
+def _pair(kept: contextlib.ExitStack, given: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
+    """The two ends of a channel, each closed by its stack."""
+    ours, theirs = socket.socketpair()
+    return kept.enter_context(ours), given.enter_context(theirs)
 
 
 def _hand_over(slot: _Slot, connection: socket.socket) -> bool:
@@ -247,8 +296,9 @@ def _hand_over(slot: _Slot, connection: socket.socket) -> bool:
     return True
 
 
-def _send(slot: _Slot, content: bytes) -> None:
-    if slot.messages is None or not slot.ready:
+def _send(slot: _Slot, content: bytes, *, at_once: bool = False) -> None:
+    """Send a message; a worker that is starting reads it when it is ready, unless it is to be answered at once."""
+    if slot.messages is None or (at_once and not slot.ready):
         return
     if slot.messages.transport.get_write_buffer_size() > LONGEST_LINE and slot.process is not None:
         logger.error("worker %d reads no messages; it is ended", slot.number)

@@ -25,6 +25,8 @@ OPEN = ("/", "/health", "/ready", "/docs", "/openapi.json")
 LOOK_SECONDS = 1.0
 """Seconds between two looks at the file of tokens."""
 SHORTEST = 16
+ADMIN_HOST = "127.0.0.1"
+"""The address of the admin port; another address may have the same port."""
 TOKEN = "abaca.token"
 """Where a request's scope holds its token, for the log and for limits of rates."""
 
@@ -55,7 +57,7 @@ class Tokens:
         self._looked = time.monotonic()
         self._of_file: tuple[Token, ...] = ()
         if file is not None:
-            self._of_file, self._seen = read_tokens(file), _state(file)
+            self._seen, self._of_file = _state(file), read_tokens(file)  # a change while it is read is seen later
 
     @property
     def all(self) -> tuple[Token, ...]:
@@ -106,6 +108,8 @@ def read_tokens(file: Path) -> tuple[Token, ...]:
     except (OSError, ValueError, RecursionError) as error:
         kind = f"line {found[1]}" if (found := re.search(r"line (\d+)", str(error))) else type(error).__name__
         raise UserError(f"{file} cannot be read as a file of tokens ({kind}); write a TOML table for each") from None
+    if not tables:
+        raise UserError(f"{file} has no tokens; write a TOML table for each")
     tokens = tuple(_token(file, name, table) for name, table in tables.items())
     if len({token.digest for token in tokens}) < len(tokens):
         raise UserError(f"{file} has the same token twice; give each table its own")
@@ -184,9 +188,9 @@ class TokenAuth:
 
     def _port_refusal(self, scope: Scope) -> JSONResponse | None:
         """Without a token for it, administration has a port of its own, or is off."""
-        if self.admin_port is not None and scope["server"] and scope["server"][1] == self.admin_port:
+        if self.admin_port is not None and tuple(scope["server"] or ()) == (ADMIN_HOST, self.admin_port):
             return None
         what = "reloading" if scope["path"] == RELOAD else "adding items"
-        port = f"post to 127.0.0.1:{self.admin_port}" if self.admin_port else "start it with --admin-port"
+        port = f"post to {ADMIN_HOST}:{self.admin_port}" if self.admin_port else "start it with --admin-port"
         signal = "send SIGHUP to the server, " if what == "reloading" else ""
         return problem(403, f"{what} is not allowed from here", f"{signal}{port}, or give it an admin token")

@@ -46,6 +46,8 @@ class Worker:
         self.place = place
         self.handlers: dict[str, Callable[[dict[str, Any]], Any]] = {}
         """What to do with messages of other workers, by kind; a result is sent back."""
+        self._owed = b""
+        """Signs that the supervisor has not got yet: its channel was full."""
         self._writer: asyncio.StreamWriter | None = None
         self._numbers = itertools.count()
         self._asked: dict[int, list[tuple[int, Any]]] = {}
@@ -67,8 +69,20 @@ class Worker:
 
     def ended(self) -> None:
         """Tell the supervisor that a connection ended."""
-        with contextlib.suppress(OSError):
-            self.place.sockets.send(b"-")
+        self._sign(b"-")
+
+    def _sign(self, sign: bytes = b"") -> None:
+        """Send a sign to the supervisor, with those before it that its channel had no room for."""
+        self._owed += sign
+        loop, channel = asyncio.get_running_loop(), self.place.sockets.fileno()
+        try:
+            self._owed = self._owed[self.place.sockets.send(self._owed) :]
+        except BlockingIOError:
+            loop.add_writer(channel, self._sign)
+        except OSError:  # the supervisor is gone
+            self._owed = b""
+        if not self._owed:
+            loop.remove_writer(channel)
 
     def send(self, kind: str, **fields: Any) -> None:
         """Send a message to all other workers."""
@@ -109,8 +123,7 @@ class Worker:
         if not content:
             asyncio.get_running_loop().remove_reader(self.place.sockets.fileno())
             return
-        with contextlib.suppress(OSError):
-            self.place.sockets.send(b"+")
+        self._sign(b"+")
         for descriptor in descriptors:
             self._start(self._connect(server, socket.socket(fileno=descriptor)))
 
