@@ -125,6 +125,21 @@ def test_the_graph_says_what_recommend_says(case: Case, batch: list[list[int]]) 
         check(case, batch, times, now)
 
 
+def test_an_encoder_reads_times_without_evidence_too(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"epochs": 1, "dim": 8, "blocks": 2, "window": WINDOW, "min_item": 1}
+    recommender = Recommender("hstu", "softmax+CP", **options).fit(shop())
+    assert recommender.saved is not None
+    path = tmp_path / "shop.onnx"
+    export_onnx(recommender.saved, WINDOW, path, len(NAMES))
+    facts = json.loads(path.with_suffix(".json").read_text())
+    case = Case(recommender, onnxruntime.InferenceSession(path), facts, tmp_path)
+    times, now = moments(BATCHES[1])
+    check(case, BATCHES[1])
+    check(case, BATCHES[1], times, now)
+    plain, timed = run(case, BATCHES[1]), run(case, BATCHES[1], times, now)
+    assert not np.allclose(plain["probabilities"], timed["probabilities"], rtol=1e-4)
+
+
 def test_histories_with_and_without_times_may_be_mixed(case: Case) -> None:
     if "times" not in case.facts["inputs"]:
         pytest.skip("the log has no times")

@@ -138,5 +138,6 @@ class Block(nn.Module):
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         gate, *parts = self.gate_query_key_value(self.norm(x)).chunk(4, dim=2)
         query, key, value = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts)
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias.to(query.dtype))
-        return x + self.dropout(self.out(mixed.transpose(1, 2).flatten(2) * F.silu(gate)))  # type: ignore[no-any-return]
+        weights = (query * query.shape[3] ** -0.5 @ key.transpose(2, 3) + bias).softmax(3)  # (B, heads, L, L)
+        mixed = (weights @ value).transpose(1, 2).flatten(2)
+        return x + self.dropout(self.out(mixed * F.silu(gate)))  # type: ignore[no-any-return]
