@@ -11,6 +11,9 @@ from abaca.errors import SpecError
 from abaca.histories import Windows
 from abaca.types import whole_number
 
+MOST_BLOCKS = 1000
+"""More than could ever be trained."""
+
 
 @dataclass(frozen=True)
 class EncoderOptions:
@@ -84,3 +87,11 @@ def check_shares(**shares: float) -> None:
     for name, share in shares.items():
         if not isinstance(share, numbers.Real) or not 0 <= share < 1:
             raise SpecError(f"{name} must be a number from 0 to below 1, got {share!r}")
+
+
+def check_attention(dim: int, blocks: int, heads: int) -> None:
+    """Blocks can be trained, and heads have equal parts of a state."""
+    if blocks > MOST_BLOCKS:
+        raise SpecError(f"blocks must be at most {MOST_BLOCKS}, got {blocks}")
+    if dim % heads:
+        raise SpecError(f"dim {dim} cannot be divided among {heads} heads; choose a multiple of {heads}")

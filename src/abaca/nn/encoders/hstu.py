@@ -16,13 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from abaca.errors import SpecError
 from abaca.histories import Windows
-from abaca.nn.encoders.encoder import Encoder, Inputs, check_shares, check_sizes
+from abaca.nn.encoders.encoder import Encoder, Inputs, check_attention, check_shares, check_sizes
 from abaca.nn.ops.dropout import Dropout
 
-MOST_BLOCKS = 1000
-"""More than could ever be trained."""
 UNKNOWN = 41
 """The bucket of a time that is not known; those before it double in width."""
 
@@ -45,12 +42,7 @@ class HSTUOptions:
     def __post_init__(self) -> None:
         check_sizes(dim=self.dim, blocks=self.blocks, heads=self.heads, reach=self.reach)
         check_shares(dropout=self.dropout, unknown=self.unknown)
-        if self.blocks > MOST_BLOCKS:
-            raise SpecError(f"blocks must be at most {MOST_BLOCKS}, got {self.blocks}")
-        if self.dim % self.heads:
-            raise SpecError(
-                f"dim {self.dim} cannot be divided among {self.heads} heads; choose a multiple of {self.heads}"
-            )
+        check_attention(self.dim, self.blocks, self.heads)
 
 
 class HSTU(Encoder):

@@ -9,12 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from abaca.errors import SpecError
-from abaca.nn.encoders.encoder import Encoder, Inputs, check_shares, check_sizes
+from abaca.nn.encoders.encoder import Encoder, Inputs, check_attention, check_shares, check_sizes
 from abaca.nn.ops.attention import attend
 from abaca.nn.ops.dropout import Dropout
-
-MOST_BLOCKS = 1000
-"""More than could ever be trained."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +34,7 @@ class SASRecOptions:
     def __post_init__(self) -> None:
         check_sizes(dim=self.dim, window=self.window, blocks=self.blocks, heads=self.heads, inner=self.inner)
         check_shares(dropout=self.dropout, attention_dropout=self.attention_dropout)
-        if self.blocks > MOST_BLOCKS:
-            raise SpecError(f"blocks must be at most {MOST_BLOCKS}, got {self.blocks}")
-        if self.dim % self.heads:
-            raise SpecError(
-                f"dim {self.dim} cannot be divided among {self.heads} heads; choose a multiple of {self.heads}"
-            )
+        check_attention(self.dim, self.blocks, self.heads)
 
 
 class SASRec(Encoder):
