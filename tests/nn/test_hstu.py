@@ -64,8 +64,6 @@ def test_all_positions_equal_one_by_one_with_times() -> None:
 def test_some_windows_are_not_told_the_moment_in_training(share: float) -> None:
     torch.manual_seed(0)
     model = make_model("hstu", "softmax", 14, dim=6, unknown=share, dropout=0.0)
-    with torch.no_grad():
-        model.encoder.gaps.weight[UNKNOWN] = 1.0
     rows = 4000
     windows = Windows(*(part[:1].expand(rows, -1) for part in (ITEMS, LAST, TIMES, NOW)))
     times, moments = model.train().encoder._known(windows)

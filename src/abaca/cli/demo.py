@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MODELS = {"softmax": "softmax", "default": DEFAULT_OUTPUT}
 ENCODER = "gru4rec"
-"""The one that suits such histories, HSTU, takes three times as long."""
+"""HSTU, which `auto` would take, trains slower."""
 """Folders of the models, and their output layers."""
 
 FULL: dict[str, Any] = {"epochs": 6}

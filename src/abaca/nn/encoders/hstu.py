@@ -111,7 +111,7 @@ class HSTU(Encoder):
 
 
 def bucket(gap: Tensor) -> Tensor:
-    """The bucket of a time: 0 … 1, 1 … 3, 3 … 7 and so on; whole numbers are never at an edge."""
+    """The bucket of a time: 0, 1 … 2, 3 … 6, 7 … 14 and so on; whole numbers are never at an edge."""
     known = torch.log2(gap.clamp_min(0) + 1.5).clamp_max(UNKNOWN - 1)
     return known.where(~gap.isnan(), UNKNOWN).long()
 
