@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from abaca.auto import Shape, suited
+from abaca.auto import Shape, suited, suited_encoder
 from abaca.bench.step import Enough
 from abaca.data.log import read_log
 from abaca.data.prepare import prepare
@@ -33,7 +33,8 @@ from abaca.errors import SpecError
 from abaca.memory import keep_memory
 from abaca.nn.build import make_model
 from abaca.nn.encoders import encoder_class
-from abaca.options import DEFAULT_ENCODER, DEFAULT_OUTPUT
+from abaca.nn.outputs import make_output
+from abaca.options import DEFAULT_OUTPUT
 from abaca.recommender import Recommender
 from abaca.study.draw import Figure, Style
 from abaca.study.environment import environment
@@ -97,7 +98,10 @@ class Curve(Callback):
 def ours(sequences: Sequences, marks: list[float], seed: int) -> dict[str, Any]:
     """Train the default as `abaca train` does."""
     began = time.process_time()
-    made = Recommender(options="fixed", seed=seed, **suited(DEFAULT_ENCODER, Shape.of(sequences)))
+    shape = Shape.of(sequences)
+    encoder = suited_encoder(shape)
+    chosen = suited(encoder, shape, sampled=make_output(DEFAULT_OUTPUT).can_sample)
+    made = Recommender(encoder, options="fixed", seed=seed, **chosen)
     options = made.training
     torch.manual_seed(seed)
     longest = max(options.window, options.targets + options.overlap)
@@ -110,7 +114,6 @@ def ours(sequences: Sequences, marks: list[float], seed: int) -> dict[str, Any]:
     with suppress(Enough):
         trainer.run(curve)
         curve.measure(trainer.progress["epoch"])  # the end of the schedule, with the best epoch
-    chosen = suited(DEFAULT_ENCODER, Shape.of(sequences))
     return {"system": f"Abaca, {made.encoder} {DEFAULT_OUTPUT}", "options": chosen, "points": curve.points}
 
 

@@ -58,6 +58,8 @@ class TrainingOptions:
     """The validation figure that chooses the best epoch."""
     share: float = 1.0
     """Share of the items outside the batch that the loss of a step reads, the rest estimated from it; 1 for all."""
+    ahead: float = 0.0
+    """Share of the targets that are one of the three items after the next instead, the nearer the more often."""
     event_weights: str = ""
     """Weights of types of events in the loss: view=0.2,buy=1; or auto, counted in the log. Others have weight 1 if they
     are targets, else 0."""
@@ -75,7 +77,16 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
             raise SpecError(f"schedule '{self.schedule}' is not one of {', '.join(SCHEDULES)}")
-        for name in ("lr", "weight_decay", "clip", "average", "share", "feature_dropout", "checkpoint_minutes"):
+        for name in (
+            "lr",
+            "weight_decay",
+            "clip",
+            "average",
+            "share",
+            "ahead",
+            "feature_dropout",
+            "checkpoint_minutes",
+        ):
             if not math.isfinite(getattr(self, name)):
                 raise SpecError(f"{name} must be a number, got {getattr(self, name)}")
         if self.start not in STARTS:
@@ -93,10 +104,9 @@ class TrainingOptions:
                 raise SpecError(f"{name} must be below 2³¹, got {getattr(self, name)}")
         if not 0 < self.share <= 1:
             raise SpecError(f"share must be above 0 and at most 1, got {self.share}")
-        if not 0 <= self.feature_dropout < 1:
-            raise SpecError(f"feature_dropout must be in [0, 1), got {self.feature_dropout}")
-        if not 0 <= self.average < 1:
-            raise SpecError(f"average must be in [0, 1), got {self.average}")
+        for name in ("ahead", "feature_dropout", "average"):
+            if not 0 <= getattr(self, name) < 1:
+                raise SpecError(f"{name} must be in [0, 1), got {getattr(self, name)}")
         parse_weights(self.event_weights)
         try:
             parse_metric(self.metric)

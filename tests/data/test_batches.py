@@ -50,6 +50,44 @@ def test_a_replay_has_every_new_target_and_a_share_of_the_other_windows() -> Non
         assert least <= len(found - set(np.flatnonzero(is_new).tolist())) <= most
 
 
+def test_targets_ahead_are_a_share_of_later_items_of_the_same_window() -> None:
+    """Each row is its own item, and a window is a whole user: the target says how far ahead it is."""
+    made = epochs([26] * 400, targets=25, overlap=0)._replace(ahead=0.4)
+    places, apart = [], []
+    for batch in made.batches(0):
+        (_, positions, _, now, _), targets, *_ = batch
+        assert (now == 10 * targets).all(), "the moment is that of the target"
+        assert (targets // 26 == batch.windows.items[:, :1] // 26).all(), "of the same user"
+        places.append(positions)
+        apart.append(targets - np.take_along_axis(batch.windows.items, positions, 1) - 1)
+    early = np.concatenate(apart)[np.concatenate(places) < 25 - batches.FARTHEST]
+    weight = 1 / np.arange(2, 5)
+    wanted = [0.6, *(0.4 * weight / weight.sum())]
+    assert np.allclose(np.bincount(early, minlength=4) / len(early), wanted, atol=0.02)
+    assert np.concatenate(apart)[np.concatenate(places) == 24].max() == 0, "the last has nothing after it"
+
+
+def test_targets_ahead_are_the_same_after_a_resume_and_in_several_processes() -> None:
+    made = epochs([9, 30, 4, 17, 22], targets=6, overlap=3, batch_targets=12)._replace(ahead=0.5)
+    whole = list(made.batches(1))
+    assert all(map(equal, made.batches(1, skip=2), whole[2:]))
+    shares = [list(made.batches(1, rank=rank, size=3)) for rank in range(3)]
+    assert trained([batch for share in shares for batch in share]) == trained(whole)
+    for batch, first in zip(whole, shares[0], strict=True):
+        assert first.step is not None
+        assert set(batch.targets[batch.targets != PAD]) <= set(first.step.items)
+
+
+def test_a_target_ahead_is_of_the_same_type() -> None:
+    types = np.arange(2000).astype(np.uint8) % 2
+    made = epochs([20] * 100, targets=19, overlap=0)._replace(ahead=0.9, types=types)
+    apart = [
+        batch.targets - np.take_along_axis(batch.windows.items, batch.windows.positions, 1) - 1
+        for batch in made.batches(0)
+    ]
+    assert set(np.concatenate(apart).flat) == {0, 2}
+
+
 @given(LENGTHS, st.integers(1, 12), st.integers(0, 12), st.integers(1, 50), st.integers(0, 3))
 def test_every_target_once_per_epoch(lengths: list[int], targets: int, overlap: int, size: int, epoch: int) -> None:
     made = epochs(lengths, targets, overlap, size)

@@ -111,6 +111,9 @@ def command(
     share: Annotated[
         float | None, _option("--share", "Share of the other items that a step's loss reads; 1: all.", DEFAULTS.share)
     ] = None,
+    ahead: Annotated[
+        float | None, _option("--ahead", "Share of targets that come soon, not next.", DEFAULTS.ahead)
+    ] = None,
     start: Annotated[str | None, _option("--start", "Item vectors begin from counts or random.", "counts")] = None,
     features: Annotated[
         str | None,
@@ -292,9 +295,9 @@ def _size(recommender: "Recommender") -> str:
 
 _TUNABLE = {
     "encoder", "options", "output", "epochs", "lr", "schedule", "warmup", "batch_targets", "targets", "overlap",
-    "window", "weight_decay", "clip", "average", "patience", "metric", "share", "start", "features", "feature_dropout",
-    "seed", "dim", "hidden", "dropout", "min_user", "min_item", "split", "hold_out_items", "events", "types",
-    "targets_of", "event_weights", "baseline", "stop_after", "checkpoint_minutes", "device",
+    "window", "weight_decay", "clip", "average", "patience", "metric", "share", "ahead", "start", "features",
+    "feature_dropout", "seed", "dim", "hidden", "dropout", "min_user", "min_item", "split", "hold_out_items", "events",
+    "types", "targets_of", "event_weights", "baseline", "stop_after", "checkpoint_minutes", "device",
 }  # fmt: skip
 _OF_PREPARE = {field.name for field in fields(PrepareOptions)} - _TUNABLE
 

@@ -7,6 +7,9 @@ and in which order, depends on (seed, epoch) alone, so a resumed run needs only 
 Processes that train together share the windows of each batch out. A log with more windows than BLOCK is shuffled in
 two levels, so that memory does not grow with it: segments of neighbouring users are put into blocks at random, and the
 windows of a block are then shuffled as a small log is.
+
+Where the order of a log says little, what comes soon is as good a target as what comes next. So a share of the targets,
+`ahead`, are one of the items up to FARTHEST places after the next, d places with a weight of 1 / (d + 1).
 """
 
 from collections.abc import Iterator
@@ -27,6 +30,8 @@ BLOCK = 1 << 22
 """Windows that are shuffled together, about; cutting them into batches takes 0.5 GB."""
 SEGMENT = 1 << 10
 """Neighbouring users that are in one block."""
+FARTHEST = 3
+"""Places after the next item that a target may be ahead."""
 
 
 class Batch(NamedTuple):
@@ -124,16 +129,31 @@ def order_batches(
     return [batches[i] for i in rng.permutation(len(batches))]
 
 
+def draw_ahead(
+    windows: Ranges, share: float, rng: np.random.Generator, types: npt.NDArray[np.uint8] | None = None
+) -> Ints:
+    """The rows that are targets, a window after the other: for a share of them a later row of window and type."""
+    rows = windows.trained
+    weight = 1 / np.arange(2, FARTHEST + 2)
+    later = rows + rng.choice(np.arange(1, FARTHEST + 1), size=len(rows), p=weight / weight.sum())
+    there = (rng.random(len(rows)) < share) & (later < np.repeat(windows.end, windows.end - windows.first))
+    if types is not None:
+        there[there] = types[rows[there]] == types[later[there]]
+    return np.where(there, later, rows)
+
+
 def make_batch(
     items: npt.NDArray[np.int32],
     times: Floats | None,
     windows: Ranges,
     types: npt.NDArray[np.uint8] | None = None,
     type_weights: Weights | None = None,
+    drawn: Ints | None = None,
 ) -> Batch:
     """Read windows from the flat arrays; the moment of a prediction is the time of its target.
 
-    With weights by type, rows of a type without weight are no targets.
+    With weights by type, rows of a type without weight are no targets. `drawn` has the rows that are targets, a window
+    after the other, where they are not the next ones.
     """
     step = np.arange((windows.end - 1 - windows.start).max(initial=0))
     inside = step < (windows.end - 1 - windows.start)[:, None]  # (B, L)
@@ -141,7 +161,8 @@ def make_batch(
     turn = np.arange((windows.end - windows.first).max(initial=0))
     asked = turn < (windows.end - windows.first)[:, None]  # (B, T)
     positions = np.where(asked, (windows.first - 1 - windows.start)[:, None] + turn, PAD)
-    trained = np.where(asked, windows.first[:, None] + turn, 0)
+    trained = np.zeros(asked.shape, dtype=np.int64)
+    trained[asked] = windows.trained if drawn is None else drawn
     weights = None
     if types is not None and type_weights is not None:
         weights = np.where(asked, type_weights[types[trained]], np.float32(0))
@@ -186,13 +207,18 @@ class Epochs(NamedTuple):
     types: npt.NDArray[np.uint8] | None = None
     type_weights: Weights | None = None  # (K,) of each type in the loss; None where all are alike
     replay: "Replay | None" = None
+    ahead: float = 0.0  # share of the targets that are ahead of the next item
 
     def batches(self, epoch: int, skip: int = 0, rank: int = 0, size: int = 1) -> Iterator[Batch]:
         """Batches of an epoch, from number `skip` on; of `size` processes each has its share of every batch."""
         for number, segments in enumerate(blocks := self._blocks(epoch)):
             windows, order = self._plan(epoch, segments, number if len(blocks) > 1 else None)
-            for index in order[skip:]:
-                yield self._batch(windows.take(index), rank, size)
+            for place in range(skip, len(order)):
+                taken, drawn = windows.take(order[place]), None
+                if self.ahead:
+                    rng = np.random.default_rng([self.seed, epoch, number, place])
+                    drawn = draw_ahead(taken, self.ahead, rng, self.types)
+                yield self._batch(taken, drawn, rank, size)
             skip = max(0, skip - len(order))
 
     def steps(self, epoch: int) -> int:
@@ -228,16 +254,18 @@ class Epochs(NamedTuple):
             windows, counts = windows.take(kept), None if counts is None else counts[kept]
         return windows, order_batches(windows, self.batch_targets, rng, counts)
 
-    def _batch(self, windows: Ranges, rank: int, size: int) -> Batch:
+    def _batch(self, windows: Ranges, drawn: Ints | None, rank: int, size: int) -> Batch:
         """The share of a batch; every `size`-th window, since neighbours have similar lengths."""
         if size == 1:
-            return make_batch(self.items, self.times, windows, self.types, self.type_weights)
-        share = windows.take(np.arange(rank, len(windows), size))
-        batch = make_batch(self.items, self.times, share, self.types, self.type_weights)
-        return batch._replace(step=self._whole(windows))
+            return make_batch(self.items, self.times, windows, self.types, self.type_weights, drawn)
+        share, mine = windows.take(np.arange(rank, len(windows), size)), None
+        if drawn is not None:
+            mine = drawn[np.repeat(np.arange(len(windows)) % size == rank, windows.end - windows.first)]
+        batch = make_batch(self.items, self.times, share, self.types, self.type_weights, mine)
+        return batch._replace(step=self._whole(windows, drawn))
 
-    def _whole(self, windows: Ranges) -> WholeStep:
-        trained = windows.trained
+    def _whole(self, windows: Ranges, drawn: Ints | None) -> WholeStep:
+        trained = windows.trained if drawn is None else drawn
         weights = np.ones(len(trained), dtype=np.float32)
         if self.types is not None and self.type_weights is not None:
             weights = self.type_weights[self.types[trained]]

@@ -260,10 +260,10 @@ def finished_run(folder: Path, identity: dict[str, Any]) -> Saved | None:
 
 def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
     """Refuse to resume another run."""
-    first = {"start": "random", "event_weights": "", "features": "", "feature_dropout": 0.2}  # of earlier releases
+    of_earlier_releases = {"start": "random", "event_weights": "", "features": "", "feature_dropout": 0.2, "ahead": 0.0}
     was, now = (
         {
-            **first, **run, **run["encoder_options"], **run["options"],
+            **of_earlier_releases, **run, **run["encoder_options"], **run["options"],
             "option of the output layer": run.get("output_options", {}),
         }
         for run in (before, identity)

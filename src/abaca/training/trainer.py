@@ -70,6 +70,7 @@ class Trainer:
             sequences.events,
             type_weights(sequences, options.event_weights, everything=everything),
             replay,
+            options.ahead,
         )
         if self.epochs.type_weights is not None and not model.output.can_weigh:
             raise SpecError(f"the loss of {model.output.spec} has no weights: leave out event_weights and targets_of")
