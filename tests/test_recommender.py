@@ -337,7 +337,7 @@ def test_the_encoder_of_a_transformer_holds_the_longest_window() -> None:
         ({"droput": 0.1}, r"did you mean dropout\?"),
         ({"min_users": 3}, r"did you mean min_user\?"),
         ({"heads": 2}, r"gru4rec has no option 'heads'"),
-        ({"zzz": 1}, r"there are average, batch_targets,"),
+        ({"zzz": 1}, r"there are ahead, average, batch_targets,"),
         ({"epochs": "ten"}, r"epochs must be a whole number, got 'ten'"),
         ({"epochs": 2.5}, r"epochs must be a whole number, got 2.5"),
         ({"epochs": True}, r"epochs must be a whole number, got True"),

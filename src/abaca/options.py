@@ -77,18 +77,9 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
             raise SpecError(f"schedule '{self.schedule}' is not one of {', '.join(SCHEDULES)}")
-        for name in (
-            "lr",
-            "weight_decay",
-            "clip",
-            "average",
-            "share",
-            "ahead",
-            "feature_dropout",
-            "checkpoint_minutes",
-        ):
-            if not math.isfinite(getattr(self, name)):
-                raise SpecError(f"{name} must be a number, got {getattr(self, name)}")
+        for field in fields(self):
+            if field.type is float and not math.isfinite(getattr(self, field.name)):
+                raise SpecError(f"{field.name} must be a number, got {getattr(self, field.name)}")
         if self.start not in STARTS:
             raise SpecError(f"start '{self.start}' is not one of {', '.join(STARTS)}")
         if not 0 <= self.seed < 1 << 63:

@@ -110,7 +110,7 @@ def test_same_seed_same_weights_other_seed_other_weights(small: Sequences) -> No
 OTHER: dict[str, Any] = {
     "epochs": 4, "lr": 0.01, "schedule": "constant", "warmup": 9, "batch_targets": 60, "targets": 7, "overlap": 2,
     "window": 3, "weight_decay": 0.1, "clip": 0.1, "average": 0.9, "stop_after": 2, "patience": 1, "metric": "mrr@5",
-    "seed": 7, "start": "counts", "share": 0.5,
+    "seed": 7, "start": "counts", "share": 0.5, "ahead": 0.5,
 }  # fmt: skip
 
 
