@@ -6,7 +6,7 @@ from torch import Tensor
 
 from abaca.histories import Windows
 from abaca.nn.build import make_model
-from abaca.nn.encoders.hstu import UNKNOWN, bucket
+from abaca.nn.ops.buckets import UNKNOWN, bucket
 
 from .cases import final_logits, model_of
 

@@ -18,10 +18,9 @@ from torch.nn import functional as F
 
 from abaca.histories import Windows
 from abaca.nn.encoders.encoder import Encoder, Inputs, check_attention, check_shares, check_sizes
+from abaca.nn.ops.attention import Biases, attend
+from abaca.nn.ops.buckets import KINDS, bucket, buckets_between
 from abaca.nn.ops.dropout import Dropout
-
-UNKNOWN = 41
-"""The bucket of a time that is not known; those before it double in width."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,8 @@ class HSTU(Encoder):
     def __init__(self, options: HSTUOptions) -> None:
         super().__init__(options)
         self.places = nn.Embedding(options.reach, options.heads)
-        self.times = nn.Embedding(UNKNOWN + 1, options.heads)
-        self.gaps = nn.Embedding(UNKNOWN + 1, options.dim)
+        self.times = nn.Embedding(KINDS, options.heads)
+        self.gaps = nn.Embedding(KINDS, options.dim)
         self.dropout = Dropout(options.dropout)
         self.blocks = nn.ModuleList(Block(options) for _ in range(options.blocks))
         self.norm = nn.LayerNorm(options.dim)
@@ -77,20 +76,11 @@ class HSTU(Encoder):
         """States (B, L, 1, D)."""
         times, moments = self._known(inputs.windows)
         x = self.dropout(inputs.embedded + self.gaps(bucket(moments - times)))
-        bias = self._bias(times)
+        biases = Biases.of(self.places.weight, self.times.weight, buckets_between(times))
         for block in self.blocks:
-            x = block(x, bias)
+            x = block(x, biases)
         states: Tensor = self.norm(x)
         return states.unsqueeze(2)
-
-    def _bias(self, times: Tensor) -> Tensor:
-        """What is added to the logit of each position (B, heads, L, L); positions after the own one are left out."""
-        place = torch.arange(times.shape[1], device=times.device)
-        apart = place.unsqueeze(1) - place  # (L, L)
-        between = bucket(times.unsqueeze(2) - times.unsqueeze(1))  # (B, L, L)
-        bias = self.places.weight.T[:, apart.clamp(0, self.options.reach - 1)].masked_fill(apart < 0, -torch.inf)
-        both: Tensor = bias + self.times.weight.T[:, between].transpose(0, 1)
-        return both
 
     def _known(self, windows: Windows[Tensor]) -> tuple[Tensor, Tensor]:
         """The times of events and of the predictions after them (B, L), NaN where they are not known."""
@@ -110,12 +100,6 @@ class HSTU(Encoder):
         return times, moments
 
 
-def bucket(gap: Tensor) -> Tensor:
-    """The bucket of a time: 0, 1 … 2, 3 … 6, 7 … 14 and so on; whole numbers are never at an edge."""
-    known = torch.log2(gap.clamp_min(0) + 1.5).clamp_max(UNKNOWN - 1)
-    return known.where(~gap.isnan(), UNKNOWN).long()
-
-
 class Block(nn.Module):
     """Gated attention, of the normed input, added to it."""
 
@@ -127,9 +111,7 @@ class Block(nn.Module):
         self.out = nn.Linear(options.dim, options.dim)
         self.dropout = Dropout(options.dropout)
 
-    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
-        gate, *parts = self.gate_query_key_value(self.norm(x)).chunk(4, dim=2)
-        query, key, value = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts)
-        weights = (query * query.shape[3] ** -0.5 @ key.transpose(2, 3) + bias).softmax(3)  # (B, heads, L, L)
-        mixed = (weights @ value).transpose(1, 2).flatten(2)
+    def forward(self, x: Tensor, biases: Biases) -> Tensor:
+        gate, packed = self.gate_query_key_value(self.norm(x)).split((x.shape[2], 3 * x.shape[2]), dim=2)
+        mixed = attend(packed, self.heads, 0.0, biases)
         return x + self.dropout(self.out(mixed * F.silu(gate)))  # type: ignore[no-any-return]

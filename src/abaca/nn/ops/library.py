@@ -87,17 +87,23 @@ class AttentionStruct(ctypes.Structure):
     """`Attention` of `attention.c`."""
 
     _fields_ = (
-        *_integers("length", "heads", "dim"),
-        *_pointers("packed", "weights"),
+        *_integers("length", "heads", "dim", "row", "kinds"),
+        *_pointers("packed", "places", "times", "buckets", "normaliser"),
         ("dropout", DropoutStruct),
         ("portable", c_int64),
     )
 
 
+class AttentionGradientsStruct(ctypes.Structure):
+    """`Gradients` of `attention.c`."""
+
+    _fields_ = _pointers("mixed", "grad_mixed", "packed", "places", "times")
+
+
 _LOSS = [POINTER(LogitsStruct), POINTER(LossStruct)]
 _RUNNING = [*_LOSS, POINTER(RunningStruct)]
 
-ABI = 6
+ABI = 7
 """Rises with every change of `SIGNATURES` or a structure; the library exports a function of this number."""
 
 SIGNATURES = {
@@ -119,7 +125,11 @@ SIGNATURES = {
     "abaca_dropout": (None, [c_void_p, c_void_p, c_int64, POINTER(DropoutStruct), c_int64]),
     "abaca_attention_floats": (c_int64, [POINTER(AttentionStruct)]),
     "abaca_attend": (None, [POINTER(AttentionStruct), c_int64, c_int64, c_void_p, c_void_p]),
-    "abaca_attend_backward": (None, [POINTER(AttentionStruct), c_int64, c_int64, c_void_p, c_void_p, c_void_p]),
+    "abaca_attend_backward": (
+        None,
+        [POINTER(AttentionStruct), c_int64, c_int64, POINTER(AttentionGradientsStruct), c_void_p],
+    ),
+    "abaca_buckets": (None, [c_void_p, c_int64, c_int64, c_int64, c_void_p]),
     "abaca_gru_step": (None, [c_int64, c_int64, *[c_void_p] * 4, c_int64]),
     "abaca_gru_backward": (None, [c_int64, c_int64, *[c_void_p] * 5, c_int64]),
     "abaca_top_k": (c_int64, [c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_void_p]),

@@ -1,148 +1,263 @@
-/* Causal attention of one head in one window, with dropout of its weights, and its gradients.
+/* Causal attention of one head in one window, with biases by distance and dropout of its weights, and its gradients.
  *
  * A window is (L, 3, heads, D): query, key and value of each position side by side, as one product makes them. A head's
- * share of it fits into the nearest cache, where it is laid out as three (L, D) matrices first.
+ * share of it is laid out as (L, D) matrices first. Then a tile of TILE rows is computed after the other: all of a row's
+ * weights at once, in the nearest cache. Of the weights only the normaliser of each row is kept; the backward pass
+ * computes them again.
  */
 #include <math.h>
 #include <string.h>
 
 #include "rowpass.h"
 
+#define TILE 16 /* rows */
+#define LANES 4 /* sums by bucket side by side: neighbours are often in one bucket, and would wait for each other */
+
 typedef struct {
     int64_t length; /* L */
     int64_t heads;
     int64_t dim;    /* D, of a head */
-    const float *packed; /* (B, L, 3, heads, D) */
-    float *weights;      /* (B, heads, L, L) before dropout; written by the forward pass */
+    int64_t row;    /* floats from one position of `packed` to the next */
+    int64_t kinds;  /* of buckets; 0 where there are no biases */
+    const float *packed;    /* (B, L, 3, heads, D) */
+    const float *places;    /* (heads, L) bias by the places between, most places first */
+    const float *times;     /* (heads, kinds) bias by the bucket of the time between */
+    const uint8_t *buckets; /* (B, L, L); those of positions after the own one are not read */
+    float *normaliser;      /* (B, heads, L) log Σ exp(logit) of each row; written by the forward pass */
     Dropout dropout;
     int64_t portable;
 } Attention;
 
-/* One worker's memory. */
+/* Gradients, all contiguous. */
 typedef struct {
-    float *query, *key, *value, *mixed;           /* (L, D) */
-    float *grad_query, *grad_key, *grad_value;    /* (L, D) */
-    float *kept, *grad;                           /* (L) of a row */
-    float *kept_of, *grad_of;                     /* (L, L) by place */
+    const float *mixed, *grad_mixed; /* (B, L, heads, D) */
+    float *packed;                   /* (B, L, 3, heads, D) */
+    float *places;                   /* (B, heads, L) */
+    float *times;                    /* (B, heads, kinds) */
+} Gradients;
+
+/* One worker's memory. W is L rounded up: rows of it can be computed in whole vectors. */
+typedef struct {
+    float *query, *key, *value, *mixed;        /* (L, D) */
+    float *grad_query, *grad_key, *grad_value; /* (L, D) */
+    float *key_across, *value_across;          /* (D, W) */
+    float *weights, *kept, *grad;              /* (TILE, W) before dropout, after it, and their gradients */
+    float *times;                              /* (LANES, kinds) */
 } Desk;
+
+static int64_t whole(int64_t length) { return (length + 15) & ~(int64_t)15; }
 
 /* How many floats of memory a worker needs. */
 EXPORT int64_t abaca_attention_floats(const Attention *attention) {
-    return attention->length * (7 * attention->dim + 2 + 2 * attention->length);
+    int64_t width = whole(attention->length);
+    return 7 * attention->length * attention->dim + (2 * attention->dim + 3 * TILE) * width + LANES * attention->kinds;
+}
+
+static float *take(float **memory, int64_t floats) {
+    float *taken = *memory;
+    *memory += floats;
+    return taken;
 }
 
 static Desk carve(const Attention *attention, float *memory) {
-    int64_t length = attention->length, size = length * attention->dim;
-    float *rows = memory + 7 * size;
-    Desk desk = {memory, memory + size, memory + 2 * size, memory + 3 * size, memory + 4 * size, memory + 5 * size,
-                 memory + 6 * size, rows, rows + length, rows + 2 * length, rows + (2 + length) * length};
+    int64_t size = attention->length * attention->dim, width = whole(attention->length);
+    Desk desk;
+    float **matrices[7] = {&desk.query, &desk.key, &desk.value, &desk.mixed, &desk.grad_query, &desk.grad_key,
+                           &desk.grad_value};
+    for (int i = 0; i < 7; i++) *matrices[i] = take(&memory, size);
+    desk.key_across = take(&memory, attention->dim * width);
+    desk.value_across = take(&memory, attention->dim * width);
+    desk.weights = take(&memory, TILE * width);
+    desk.kept = attention->dropout.dropped ? take(&memory, TILE * width) : desk.weights;
+    desk.grad = take(&memory, TILE * width);
+    desk.times = memory;
     return desk;
 }
 
-/* Where position 0 of part 0 (query), 1 (key) or 2 (value) begins; the next one is 3 · heads · D further. */
-static int64_t part_at(const Attention *attention, int64_t window, int64_t head, int64_t part) {
-    int64_t row = 3 * attention->heads * attention->dim;
-    return window * attention->length * row + (part * attention->heads + head) * attention->dim;
+/* Rows that begin `apart` floats from each other, one after another. */
+static void gather(const float *from, int64_t apart, int64_t length, int64_t dim, float scale, float *to) {
+    for (int64_t t = 0; t < length; t++) {
+        for (int64_t i = 0; i < dim; i++) to[t * dim + i] = scale * from[t * apart + i];
+    }
 }
+
+/* The reverse. */
+static void scatter(const float *from, int64_t length, int64_t dim, float scale, float *to, int64_t apart) {
+    for (int64_t t = 0; t < length; t++) {
+        for (int64_t i = 0; i < dim; i++) to[t * apart + i] = scale * from[t * dim + i];
+    }
+}
+
+/* (L, D) → (D, W), zeros at the end. */
+static void transpose(const float *from, int64_t length, int64_t dim, float *to) {
+    int64_t width = whole(length);
+    for (int64_t i = 0; i < dim; i++) {
+        for (int64_t t = 0; t < length; t++) to[i * width + t] = from[t * dim + i];
+        for (int64_t t = length; t < width; t++) to[i * width + t] = 0;
+    }
+}
+
+static float scale_of(const Attention *attention) { return 1.0f / sqrtf((float)attention->dim); }
 
 static void lay_out(const Attention *attention, int64_t window, int64_t head, Desk desk) {
-    int64_t dim = attention->dim, row = 3 * attention->heads * dim;
-    float scale = 1.0f / sqrtf((float)dim), *parts[3] = {desk.query, desk.key, desk.value};
-    for (int64_t part = 0; part < 3; part++) {
-        const float *from = attention->packed + part_at(attention, window, head, part);
-        for (int64_t t = 0; t < attention->length; t++) {
-            memcpy(parts[part] + t * dim, from + t * row, sizeof(float) * (size_t)dim);
+    int64_t length = attention->length, dim = attention->dim, part = attention->heads * dim;
+    const float *first = attention->packed + window * length * attention->row + head * dim;
+    gather(first, attention->row, length, dim, scale_of(attention), desk.query);
+    gather(first + part, attention->row, length, dim, 1, desk.key);
+    gather(first + 2 * part, attention->row, length, dim, 1, desk.value);
+    transpose(desk.key, length, dim, desk.key_across);
+}
+
+/* The logits of some rows, up to the own position of each. */
+static void make_logits(const Attention *attention, const Primitives *simd, int64_t window, int64_t head, int64_t first,
+                        int64_t rows, Desk desk) {
+    int64_t length = attention->length, dim = attention->dim, width = whole(length);
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = desk.weights + r * width;
+        int64_t t = first + r;
+        if (!attention->kinds) {
+            memset(row, 0, sizeof(float) * (size_t)whole(first + rows));
+            continue;
         }
+        const float *places = attention->places + head * length + length - 1 - t;
+        const float *times = attention->times + head * attention->kinds;
+        const uint8_t *buckets = attention->buckets + (window * length + t) * length;
+        for (int64_t j = 0; j <= t; j++) row[j] = places[j] + times[buckets[j]];
+        memset(row + t + 1, 0, sizeof(float) * (size_t)(whole(first + rows) - t - 1));
     }
-    for (int64_t i = 0; i < attention->length * dim; i++) desk.query[i] *= scale;
+    Matrix query = {desk.query + first * dim, dim, 1};
+    simd->multiply(rows, whole(first + rows), dim, query, desk.key_across, width, desk.weights, width);
 }
 
-static int64_t first_weight(const Attention *attention, int64_t window, int64_t head, int64_t t) {
-    return ((window * attention->heads + head) * attention->length + t) * attention->length;
-}
-
-/* Weights after dropout of the first t + 1 positions. */
-static void drop_row(const Attention *attention, const Primitives *simd, int64_t at, int64_t t, float *kept) {
-    const float *weights = attention->weights + at;
-    if (attention->dropout.dropped) simd->drop(weights, kept, t + 1, (uint32_t)at, &attention->dropout);
-    else memcpy(kept, weights, sizeof(float) * (size_t)(t + 1));
+/* The number of a row's first weight among those of all windows. */
+static uint32_t number(const Attention *attention, int64_t pair, int64_t t) {
+    return (uint32_t)((pair * attention->length + t) * attention->length);
 }
 
 /* Windows first … first + count − 1; mixed is (B, L, heads, D). */
 EXPORT void abaca_attend(const Attention *attention, int64_t first, int64_t count, float *mixed, float *memory) {
     const Primitives *simd = abaca_primitives(attention->portable);
     Desk desk = carve(attention, memory);
-    int64_t length = attention->length, dim = attention->dim, heads = attention->heads;
+    int64_t length = attention->length, dim = attention->dim, heads = attention->heads, width = whole(length);
     for (int64_t pair = first * heads; pair < (first + count) * heads; pair++) {
         int64_t window = pair / heads, head = pair % heads;
+        float *sums = mixed + (window * length * heads + head) * dim;
         lay_out(attention, window, head, desk);
-        for (int64_t t = 0; t < length; t++) {
-            int64_t at = first_weight(attention, window, head, t);
-            float *weights = attention->weights + at, *sum = mixed + ((window * length + t) * heads + head) * dim;
-            float lowest, highest;
-            simd->dots(desk.key, dim, NULL, t + 1, desk.query + t * dim, weights);
-            simd->range(weights, t + 1, &lowest, &highest);
-            float share = (float)(1.0 / simd->make_exp(weights, t + 1, highest));
-            for (int64_t j = 0; j <= t; j++) weights[j] *= share;
-            drop_row(attention, simd, at, t, desk.kept);
-            memset(sum, 0, sizeof(float) * (size_t)dim);
-            simd->weigh(desk.value, dim, NULL, t + 1, desk.kept, sum);
+        for (int64_t start = 0; start < length; start += TILE) {
+            int64_t rows = length - start < TILE ? length - start : TILE;
+            make_logits(attention, simd, window, head, start, rows, desk);
+            float shares[TILE];
+            for (int64_t r = 0; r < rows; r++) {
+                int64_t t = start + r;
+                float *row = desk.weights + r * width, lowest, highest;
+                simd->range(row, t + 1, &lowest, &highest);
+                double total = simd->make_exp(row, t + 1, highest);
+                shares[r] = (float)(1 / total);
+                attention->normaliser[pair * length + t] = highest + (float)log(total);
+                memset(row + t + 1, 0, sizeof(float) * (size_t)(rows - r - 1));
+                if (attention->dropout.dropped) simd->drop(row, row, t + 1, number(attention, pair, t), &attention->dropout);
+            }
+            Matrix weights = {desk.weights, width, 1};
+            memset(desk.mixed, 0, sizeof(float) * (size_t)(rows * dim));
+            simd->multiply(rows, dim, start + rows, weights, desk.value, dim, desk.mixed, dim);
+            for (int64_t r = 0; r < rows; r++) {
+                scatter(desk.mixed + r * dim, 1, dim, shares[r], sums + (start + r) * heads * dim, 0);
+            }
         }
     }
 }
 
-/* Gradients of row t's weights and of its query. */
-static void backward_row(const Attention *attention, const Primitives *simd, int64_t at, int64_t t,
-                         const float *grad_mixed, Desk desk) {
-    int64_t dim = attention->dim, length = attention->length;
-    const float *weights = attention->weights + at;
-    drop_row(attention, simd, at, t, desk.kept);
-    simd->dots(desk.value, dim, NULL, t + 1, grad_mixed, desk.grad);
-    if (attention->dropout.dropped) simd->drop(desk.grad, desk.grad, t + 1, (uint32_t)at, &attention->dropout);
-    float mean = 0;
-    for (int64_t j = 0; j <= t; j++) mean += weights[j] * desk.grad[j];
-    for (int64_t j = 0; j <= t; j++) {
-        desk.grad[j] = weights[j] * (desk.grad[j] - mean);
-        desk.grad_of[j * length + t] = desk.grad[j];
-        desk.kept_of[j * length + t] = desk.kept[j];
+/* Gradients of the logits of row t, of the first t + 1 positions, from those of the weights after dropout. */
+static void backward_row(const Attention *attention, const Primitives *simd, int64_t pair, int64_t t, float *weights,
+                         float *kept, float *grad, float mean) {
+    simd->make_exp(weights, t + 1, attention->normaliser[pair * attention->length + t]);
+    if (attention->dropout.dropped) {
+        simd->drop(weights, kept, t + 1, number(attention, pair, t), &attention->dropout);
+        simd->drop(grad, grad, t + 1, number(attention, pair, t), &attention->dropout);
     }
-    simd->weigh(desk.key, dim, NULL, t + 1, desk.grad, desk.grad_query + t * dim);
+    for (int64_t j = 0; j <= t; j++) grad[j] = weights[j] * (grad[j] - mean);
 }
 
-/* Gradients of one part, back beside the others. */
-static void put_back(const Attention *attention, int64_t window, int64_t head, int64_t part, const float *from,
-                     float scale, float *grad_packed) {
-    int64_t dim = attention->dim, row = 3 * attention->heads * dim;
-    float *to = grad_packed + part_at(attention, window, head, part);
-    for (int64_t t = 0; t < attention->length; t++) {
-        for (int64_t i = 0; i < dim; i++) to[t * row + i] = scale * from[t * dim + i];
-    }
+/* Adds the gradients of row t's logits to those of the biases. */
+static void backward_biases(const Attention *attention, int64_t pair, int64_t t, const float *grad, float *places,
+                            float *times) {
+    int64_t length = attention->length, kinds = attention->kinds;
+    const uint8_t *buckets = attention->buckets + (pair / attention->heads * length + t) * length;
+    float *by_place = places + pair * length + length - 1 - t;
+    for (int64_t j = 0; j <= t; j++) by_place[j] += grad[j];
+    for (int64_t j = 0; j <= t; j++) times[j % LANES * kinds + buckets[j]] += grad[j];
 }
 
-/* The backward pass: grad_mixed (B, L, heads, D) → grad_packed (B, L, 3, heads, D). */
-EXPORT void abaca_attend_backward(const Attention *attention, int64_t first, int64_t count, const float *grad_mixed,
-                              float *grad_packed, float *memory) {
+/* One tile of rows: adds to the gradients of query, key and value, and of the biases. */
+static void backward_tile(const Attention *attention, const Primitives *simd, int64_t pair, int64_t start,
+                          const Gradients *gradients, Desk desk) {
+    int64_t length = attention->length, dim = attention->dim, heads = attention->heads, width = whole(length);
+    int64_t rows = length - start < TILE ? length - start : TILE, seen = start + rows;
+    float *grad_mixed = desk.mixed + start * dim;
+    make_logits(attention, simd, pair / heads, pair % heads, start, rows, desk);
+    Matrix from = {grad_mixed, dim, 1}, grad = {desk.grad, width, 1};
+    for (int64_t r = 0; r < rows; r++) memset(desk.grad + r * width, 0, sizeof(float) * (size_t)whole(seen));
+    simd->multiply(rows, whole(seen), dim, from, desk.value_across, width, desk.grad, width);
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t t = start + r;
+        float *weights = desk.weights + r * width, *kept = desk.kept + r * width, *row = desk.grad + r * width, mean;
+        const float *mixed = gradients->mixed + ((pair / heads * length + t) * heads + pair % heads) * dim;
+        simd->dots(mixed, dim, NULL, 1, grad_mixed + r * dim, &mean); /* of the gradients, by weight */
+        backward_row(attention, simd, pair, t, weights, kept, row, mean);
+        memset(kept + t + 1, 0, sizeof(float) * (size_t)(rows - r - 1));
+        memset(row + t + 1, 0, sizeof(float) * (size_t)(rows - r - 1));
+        if (attention->kinds) backward_biases(attention, pair, t, row, gradients->places, desk.times);
+    }
+    Matrix grad_across = {desk.grad, 1, width}, kept_across = {desk.kept, 1, width};
+    simd->multiply(rows, dim, seen, grad, desk.key, dim, desk.grad_query + start * dim, dim);
+    simd->multiply(seen, dim, rows, grad_across, desk.query + start * dim, dim, desk.grad_key, dim);
+    simd->multiply(seen, dim, rows, kept_across, grad_mixed, dim, desk.grad_value, dim);
+}
+
+EXPORT void abaca_attend_backward(const Attention *attention, int64_t first, int64_t count, const Gradients *gradients,
+                                  float *memory) {
     const Primitives *simd = abaca_primitives(attention->portable);
     Desk desk = carve(attention, memory);
-    int64_t length = attention->length, dim = attention->dim, heads = attention->heads;
-    float scale = 1.0f / sqrtf((float)dim);
+    int64_t length = attention->length, dim = attention->dim, heads = attention->heads, kinds = attention->kinds;
     for (int64_t pair = first * heads; pair < (first + count) * heads; pair++) {
-        int64_t window = pair / heads, head = pair % heads;
+        int64_t window = pair / heads, head = pair % heads, part = heads * dim;
         lay_out(attention, window, head, desk);
+        transpose(desk.value, length, dim, desk.value_across);
+        gather(gradients->grad_mixed + window * length * part + head * dim, part, length, dim, 1, desk.mixed);
         memset(desk.grad_query, 0, sizeof(float) * (size_t)(3 * length * dim));
+        if (kinds) {
+            memset(gradients->places + pair * length, 0, sizeof(float) * (size_t)length);
+            memset(desk.times, 0, sizeof(float) * (size_t)(LANES * kinds));
+        }
+        for (int64_t start = 0; start < length; start += TILE) {
+            backward_tile(attention, simd, pair, start, gradients, desk);
+        }
+        float *to = gradients->packed + window * length * 3 * part + head * dim;
+        scatter(desk.grad_query, length, dim, scale_of(attention), to, 3 * part);
+        scatter(desk.grad_key, length, dim, 1, to + part, 3 * part);
+        scatter(desk.grad_value, length, dim, 1, to + 2 * part, 3 * part);
+        for (int64_t kind = 0; kind < kinds; kind++) {
+            float sum = 0;
+            for (int lane = 0; lane < LANES; lane++) sum += desk.times[lane * kinds + kind];
+            gradients->times[pair * kinds + kind] = sum;
+        }
+    }
+}
+
+/* buckets (B, L, L): ⌊log2(time between + 1.5)⌋, at most `unknown` − 1, or `unknown`; of positions up to the own one. */
+EXPORT void abaca_buckets(const double *times, int64_t windows, int64_t length, int64_t unknown, uint8_t *buckets) {
+    for (int64_t window = 0; window < windows; window++, times += length, buckets += length * length) {
         for (int64_t t = 0; t < length; t++) {
-            float *grad = desk.mixed + t * dim;
-            memcpy(grad, grad_mixed + ((window * length + t) * heads + head) * dim, sizeof(float) * (size_t)dim);
-            backward_row(attention, simd, first_weight(attention, window, head, t), t, grad, desk);
+            for (int64_t j = 0; j <= t; j++) {
+                double gap = times[t] - times[j];
+                double moved = (gap > 0 ? gap : 0) + 1.5; /* at least 1: its exponent is the logarithm, rounded down */
+                int64_t bits;
+                memcpy(&bits, &moved, sizeof bits);
+                int64_t bucket = (bits >> 52) - 1023;
+                bucket = bucket < unknown - 1 ? bucket : unknown - 1;
+                buckets[t * length + j] = (uint8_t)(gap == gap ? bucket : unknown);
+            }
         }
-        for (int64_t j = 0; j < length; j++) { /* position j is seen by rows j … L − 1 */
-            int64_t rows = length - j, at = j * length + j;
-            simd->weigh(desk.mixed + j * dim, dim, NULL, rows, desk.kept_of + at, desk.grad_value + j * dim);
-            simd->weigh(desk.query + j * dim, dim, NULL, rows, desk.grad_of + at, desk.grad_key + j * dim);
-        }
-        put_back(attention, window, head, 0, desk.grad_query, scale, grad_packed);
-        put_back(attention, window, head, 1, desk.grad_key, 1, grad_packed);
-        put_back(attention, window, head, 2, desk.grad_value, 1, grad_packed);
     }
 }
 

@@ -283,6 +283,53 @@ AVX2 static void weigh(const float *table, int64_t dim, const int32_t *items, in
     }
 }
 
+/* `rows` times 8 · `eights` sums, which stay in registers. */
+INLINE void multiply_block(int rows, int eights, int64_t inner, Matrix left, const float *right, int64_t right_row,
+                           float *sums, int64_t sums_row) {
+    __m256 block[4][2];
+    for (int r = 0; r < rows; r++) {
+        for (int e = 0; e < eights; e++) block[r][e] = _mm256_loadu_ps(sums + r * sums_row + 8 * e);
+    }
+    for (int64_t k = 0; k < inner; k++, right += right_row, left.values += left.column) {
+        __m256 line[2];
+        for (int e = 0; e < eights; e++) line[e] = _mm256_loadu_ps(right + 8 * e);
+        for (int r = 0; r < rows; r++) {
+            __m256 factor = _mm256_broadcast_ss(left.values + r * left.row);
+            for (int e = 0; e < eights; e++) block[r][e] = _mm256_fmadd_ps(factor, line[e], block[r][e]);
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        for (int e = 0; e < eights; e++) _mm256_storeu_ps(sums + r * sums_row + 8 * e, block[r][e]);
+    }
+}
+
+/* All rows of 8 · `eights` columns. */
+INLINE void multiply_part(int eights, int64_t rows, int64_t inner, Matrix left, const float *right, int64_t right_row,
+                          float *sums, int64_t sums_row) {
+    int64_t i = 0;
+    for (; i + 4 <= rows; i += 4, left.values += 4 * left.row, sums += 4 * sums_row) {
+        multiply_block(4, eights, inner, left, right, right_row, sums, sums_row);
+    }
+    for (; i < rows; i++, left.values += left.row, sums += sums_row) {
+        multiply_block(1, eights, inner, left, right, right_row, sums, sums_row);
+    }
+}
+
+AVX2 static void multiply(int64_t rows, int64_t columns, int64_t inner, Matrix left, const float *right,
+                          int64_t right_row, float *sums, int64_t sums_row) {
+    int64_t j = 0;
+    for (; j + 16 <= columns; j += 16) {
+        multiply_part(2, rows, inner, left, right + j, right_row, sums + j, sums_row);
+    }
+    for (; j + 8 <= columns; j += 8) multiply_part(1, rows, inner, left, right + j, right_row, sums + j, sums_row);
+    for (; j < columns; j++) {
+        for (int64_t i = 0; i < rows; i++) {
+            const float *row = left.values + i * left.row;
+            for (int64_t k = 0; k < inner; k++) sums[i * sums_row + j] += row[k * left.column] * right[k * right_row + j];
+        }
+    }
+}
+
 AVX2 static void drop(const float *values, float *kept, int64_t n, uint32_t first, const Dropout *dropout) {
     abaca_drop(values, kept, n, first, dropout);
 }
@@ -347,7 +394,7 @@ AVX2 static void gru_backward(int64_t n, float *reset, float *update, float *fre
 }
 
 const Primitives abaca_avx2 = {
-    fold, range, count, below, collect, sum_exp, make_exp, dots, weigh, drop, gru_step, gru_backward,
+    fold, range, count, below, collect, sum_exp, make_exp, dots, weigh, multiply, drop, gru_step, gru_backward,
 };
 #else
 typedef int abaca_no_avx2; /* a file may not be empty */

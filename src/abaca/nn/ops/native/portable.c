@@ -93,6 +93,16 @@ static void weigh(const float *table, int64_t dim, const int32_t *items, int64_t
     }
 }
 
+static void multiply(int64_t rows, int64_t columns, int64_t inner, Matrix left, const float *right, int64_t right_row,
+                     float *sums, int64_t sums_row) {
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t k = 0; k < inner; k++) {
+            float factor = left.values[i * left.row + k * left.column];
+            for (int64_t j = 0; j < columns; j++) sums[i * sums_row + j] += factor * right[k * right_row + j];
+        }
+    }
+}
+
 static void drop(const float *values, float *kept, int64_t n, uint32_t first, const Dropout *dropout) {
     abaca_drop(values, kept, n, first, dropout);
 }
@@ -122,5 +132,5 @@ static void gru_backward(int64_t n, float *reset, float *update, float *fresh, f
 }
 
 const Primitives abaca_portable = {
-    fold, range, count, below, collect, sum_exp, make_exp, dots, weigh, drop, gru_step, gru_backward,
+    fold, range, count, below, collect, sum_exp, make_exp, dots, weigh, multiply, drop, gru_step, gru_backward,
 };

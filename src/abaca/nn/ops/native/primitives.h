@@ -34,6 +34,12 @@ static inline void abaca_drop(const float *values, float *kept, int64_t n, uint3
     }
 }
 
+/* Where the elements of a matrix are: (i, j) at values[i · row + j · column]. */
+typedef struct {
+    const float *values;
+    int64_t row, column;
+} Matrix;
+
 typedef struct {
     /* groups[j] = the highest of values[j], values[j + width], …; width divides by 8, n ≥ width. NaN is passed over. */
     void (*fold)(const float *values, int64_t n, float *groups, int64_t width);
@@ -61,6 +67,11 @@ typedef struct {
 
     /* sum += Σ_i shares[i] · table[items[i]]; without items as before. */
     void (*weigh)(const float *table, int64_t dim, const int32_t *items, int64_t n, const float *shares, float *sum);
+
+    /* sums (rows, columns) += left (rows, inner) · right (inner, columns). The rows of `right` and of `sums` are
+     * contiguous and begin `right_row` and `sums_row` floats apart. */
+    void (*multiply)(int64_t rows, int64_t columns, int64_t inner, Matrix left, const float *right, int64_t right_row,
+                     float *sums, int64_t sums_row);
 
     /* As `abaca_drop`; both may be the same array. */
     void (*drop)(const float *values, float *kept, int64_t n, uint32_t first, const Dropout *dropout);

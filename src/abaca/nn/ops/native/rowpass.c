@@ -243,7 +243,7 @@ EXPORT void abaca_loss_rows(const Logits *logits, const Loss *loss, int64_t firs
     if (loss->scale) table_gradients(logits, simd, &picks, grad_table);
 }
 
-EXPORT void abaca_abi_6(void) {}
+EXPORT void abaca_abi_7(void) {}
 
 /* 1 where the AVX2 primitives run. */
 EXPORT int64_t abaca_uses_avx2(void) { return abaca_primitives(0) != &abaca_portable; }
