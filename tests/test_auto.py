@@ -1,7 +1,9 @@
 """Options that suit a log: the rules of docs/choose.md, and that what is given stays."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow
 import pytest
 
 from abaca.auto import Shape, suited, suited_encoder
@@ -12,7 +14,7 @@ from abaca.data.synthetic import synthetic_log
 from abaca.errors import SpecError
 from abaca.recommender import Recommender
 
-SHORT, MIDDLE, LONG = (Shape(1000, 12_000, 1000 * length) for length in (7, 40, 121))
+SHORT, MIDDLE, LONG = (Shape(1000, 12_000, 1000 * length, 0.2) for length in (7, 40, 121))
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +35,22 @@ def test_short_histories_get_more_dropout_and_larger_vectors() -> None:
     assert [options["dim"] for options in found] == [128, 64, 64]
 
 
+def test_targets_that_come_soon_are_for_short_histories_without_repeats() -> None:
+    shapes = [replace(shape, repeats=repeats) for shape in (SHORT, MIDDLE, LONG) for repeats in (0.0, 0.3)]
+    assert [suited("sasrec", shape, sampled=True)["ahead"] for shape in shapes] == [0.3, 0.0, 0.0, 0.0, 0.0, 0.0]
+
+
+def test_the_share_of_repeats_is_that_of_training_rows(tmp_path: Path) -> None:
+    """Training rows are a a b a, c d a and d c y: two of ten are repeats."""
+    rows = [(user, item) for user, items in enumerate(("aabaxx", "cdaxx", "dcyyy")) for item in items]
+    log = pyarrow.table({"user": [u for u, _ in rows], "item": [i for _, i in rows], "time": list(range(len(rows)))})
+    with read_log(log) as opened:
+        assert Shape.of(prepare(opened, tmp_path / "s")).repeats == pytest.approx(2 / 10)
+
+
 @pytest.mark.parametrize(("items", "share"), [(5_000, 1.0), (10_000, 0.2), (1_000_000, 0.05)])
 def test_the_loss_of_a_large_catalogue_reads_a_part_of_it(items: int, share: float) -> None:
-    shape = Shape(1000, items, 10_000)
+    shape = Shape(1000, items, 10_000, 0.2)
     assert suited("sasrec", shape, sampled=True)["share"] == share
     assert suited("sasrec", shape, sampled=False)["share"] == 1.0
 

@@ -7,6 +7,9 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
+from abaca.data.batches import rows_between
 from abaca.data.sequences import Sequences
 from abaca.nn.encoders import encoder_class
 from abaca.options import AUTO
@@ -20,6 +23,10 @@ ENOUGH, ENOUGH_SHORT = 10_000_000, 2_500_000
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 20
 WHOLE, SAMPLED, LEAST_SHARE = 5_000, 2_000, 0.05
 """Up to WHOLE items the loss reads all; else about SAMPLED beside those of the batch, and LEAST_SHARE at least."""
+RARE, AHEAD = 0.1, 0.3
+"""Where histories are short and a smaller share than RARE of the rows are repeats, AHEAD of the targets come soon."""
+ENOUGH_USERS = 20_000
+"""Users whose rows tell the share of repeats."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +36,29 @@ class Shape:
     users: int
     items: int
     interactions: int
+    repeats: float
+    """Share of the interactions that are with an item that the user had before."""
 
     @classmethod
     def of(cls, sequences: Sequences) -> "Shape":
         """Read it off prepared sequences."""
-        return cls(sequences.users, sequences.catalogue.size, sequences.training_interactions)
+        items, interactions = sequences.catalogue.size, sequences.training_interactions
+        return cls(sequences.users, items, interactions, _share_of_repeats(sequences))
 
     @property
     def length(self) -> float:
         """Training interactions of a user, on average."""
         return self.interactions / max(1, self.users)
+
+
+def _share_of_repeats(sequences: Sequences) -> float:
+    """Of the training rows of some users, evenly spaced."""
+    count = min(sequences.users, ENOUGH_USERS)
+    users = np.arange(count) * sequences.users // max(1, count)
+    begin, end = sequences.offsets[users], sequences.train_end[users]
+    items = np.asarray(sequences.items[rows_between(begin, end)], dtype=np.int64)
+    pairs = np.repeat(np.arange(count), end - begin) * (1 << 32) + items
+    return 1 - len(np.unique(pairs)) / max(1, len(pairs))
 
 
 def suited_encoder(shape: Shape) -> str:
@@ -58,6 +78,7 @@ def suited(encoder: str, shape: Shape, *, sampled: bool) -> dict[str, Any]:
         "lr": 1.5e-3 if short else 2e-3,
         "epochs": min(MOST_EPOCHS, max(FEWEST_EPOCHS, epochs)),
         "patience": 3,
+        "ahead": AHEAD if short and shape.repeats < RARE else 0.0,
         "share": round(max(LEAST_SHARE, SAMPLED / shape.items), 3) if sampled and shape.items > WHOLE else 1.0,
         "dim": 128 if short else 64,
         "dropout": 0.6 if short else 0.2 if long else 0.3,
