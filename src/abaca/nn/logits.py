@@ -135,15 +135,15 @@ class Logits(NamedTuple):
         queries = self.queries[rows]
         one = queries.shape[1] == 1
         base = queries[:, 0] @ self.table.T if one else (queries @ self.table.T).amax(dim=1)
-        logits, chosen = F.pad(base, (0, 1)), []
+        logits, chosen = F.pad(base.type_as(self.table), (0, 1)), []  # under autocast products have fewer bits
         items = logits[:, :-1]
         for level in self.levels:
             top = items.detach().topk(min(level.k, self.catalogue), dim=1, sorted=False).indices  # (n, k)
             chosen.append(top)
             rescored = F.embedding(top, self.table)  # (n, k, D); the gradient of an index would vary from run to run
-            items.scatter_(1, top, torch.einsum("nkd,nd->nk", rescored, level.query[rows]))
+            items.scatter_(1, top, torch.einsum("nkd,nd->nk", rescored, level.query[rows]).type_as(items))
         ids, values = self.overrides.of(rows, self.catalogue)
-        logits.scatter_(1, ids, values)
+        logits.scatter_(1, ids, values.type_as(logits))
         logits[:, -1] = -torch.inf
         if self.additions is not None:
             self.additions.apply(logits, self.additions.ids[rows], rows)

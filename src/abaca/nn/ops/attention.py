@@ -60,7 +60,7 @@ def attend(packed: Tensor, heads: int, share: float, biases: Biases | None = Non
 
 def plain(packed: Tensor, heads: int, share: float, biases: Biases | None = None) -> Tensor:
     """The same in torch."""
-    apart = packed.unflatten(2, (3, heads, -1)).transpose(1, 3)  # (B, heads, 3, L, D/heads)
+    apart = packed.view(*packed.shape[:2], 3, heads, -1).transpose(1, 3)  # (B, heads, 3, L, D/heads)
     query, key, value = apart.unbind(dim=2)
     if biases is None:
         mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=share, is_causal=True)
@@ -88,7 +88,7 @@ class _Attend(torch.autograd.Function):
         read = packed, normaliser, places, times, buckets
         ctx.save_for_backward(mixed, *read)
         ctx.drawn = drawn
-        struct = _struct(*read, drawn)
+        struct = _struct(drawn, *read)
 
         def work(first: int, count: int, memory: Tensor) -> None:
             function("abaca_attend")(struct, first, count, mixed.data_ptr(), memory.data_ptr())
@@ -105,7 +105,7 @@ class _Attend(torch.autograd.Function):
         grad_places, grad_times = (
             None if table is None else torch.empty(len(packed), *table.shape) for table in (places, times)
         )
-        struct = _struct(*read, ctx.drawn)
+        struct = _struct(ctx.drawn, *read)
         gradients = AttentionGradientsStruct(*map(_pointer, (mixed, grad, grad_packed, grad_places, grad_times)))
 
         def work(first: int, count: int, memory: Tensor) -> None:
@@ -121,12 +121,12 @@ def _pointer(tensor: Tensor | None) -> int | None:
 
 
 def _struct(
+    drawn: DropoutStruct,
     packed: Tensor,
     normaliser: Tensor,
     places: Tensor | None,
     times: Tensor | None,
     buckets: Tensor | None,
-    drawn: DropoutStruct,
 ) -> AttentionStruct:
     """Windows as the library reads them."""
     _, heads, length = normaliser.shape

@@ -201,8 +201,9 @@ def is_portable() -> bool:
 
 
 def native_supports(*tensors: "Tensor") -> bool:
-    """Whether native code can read these: float32 on the CPU, outside of a tracer, with a library that is loaded."""
+    """Whether native code can read these: float32 on the CPU, outside of a tracer and of autocast, with a library."""
     import torch  # late: `abaca --version` imports this module and needs no torch
 
     fits = all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
-    return fits and not torch.compiler.is_compiling() and instructions() is not None
+    elsewhere = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
+    return fits and not elsewhere and instructions() is not None

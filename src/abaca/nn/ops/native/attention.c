@@ -1,9 +1,9 @@
 /* Causal attention of one head in one window, with biases by distance and dropout of its weights, and its gradients.
  *
  * A window is (L, 3, heads, D): query, key and value of each position side by side, as one product makes them. A head's
- * share of it is laid out as (L, D) matrices first. Then a tile of TILE rows is computed after the other: all of a row's
- * weights at once, in the nearest cache. Of the weights only the normaliser of each row is kept; the backward pass
- * computes them again.
+ * share of it is laid out as (L, D) matrices first. Then one tile of TILE rows is computed after another, within the
+ * nearest caches. The rows of a tile are as long as its last one; weights of positions after the own one are 0. Only the
+ * normaliser of each row is kept; the backward pass computes the weights again.
  */
 #include <math.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "rowpass.h"
 
 #define TILE 16 /* rows */
-#define LANES 4 /* sums by bucket side by side: neighbours are often in one bucket, and would wait for each other */
+#define LANES 4 /* sums of each bucket: neighbours are often in one bucket, and would wait for each other */
 
 typedef struct {
     int64_t length; /* L */
@@ -36,16 +36,20 @@ typedef struct {
     float *times;                    /* (B, heads, kinds) */
 } Gradients;
 
-/* One worker's memory. W is L rounded up: rows of it can be computed in whole vectors. */
+/* One worker's memory. W is L rounded up to whole tiles. */
 typedef struct {
     float *query, *key, *value, *mixed;        /* (L, D) */
     float *grad_query, *grad_key, *grad_value; /* (L, D) */
     float *key_across, *value_across;          /* (D, W) */
     float *weights, *kept, *grad;              /* (TILE, W) before dropout, after it, and their gradients */
-    float *times;                              /* (LANES, kinds) */
+    float *times;                              /* (kinds, LANES) */
 } Desk;
 
-static int64_t whole(int64_t length) { return (length + 15) & ~(int64_t)15; }
+static int64_t whole(int64_t length) { return (length + TILE - 1) / TILE * TILE; }
+
+static int64_t rows_from(const Attention *attention, int64_t start) {
+    return attention->length - start < TILE ? attention->length - start : TILE;
+}
 
 /* How many floats of memory a worker needs. */
 EXPORT int64_t abaca_attention_floats(const Attention *attention) {
@@ -99,119 +103,114 @@ static void transpose(const float *from, int64_t length, int64_t dim, float *to)
 
 static float scale_of(const Attention *attention) { return 1.0f / sqrtf((float)attention->dim); }
 
-static void lay_out(const Attention *attention, int64_t window, int64_t head, Desk desk) {
-    int64_t length = attention->length, dim = attention->dim, part = attention->heads * dim;
-    const float *first = attention->packed + window * length * attention->row + head * dim;
+static void lay_out(const Attention *attention, int64_t pair, Desk desk) {
+    int64_t length = attention->length, dim = attention->dim, heads = attention->heads, part = heads * dim;
+    const float *first = attention->packed + pair / heads * length * attention->row + pair % heads * dim;
     gather(first, attention->row, length, dim, scale_of(attention), desk.query);
     gather(first + part, attention->row, length, dim, 1, desk.key);
     gather(first + 2 * part, attention->row, length, dim, 1, desk.value);
     transpose(desk.key, length, dim, desk.key_across);
 }
 
-/* The logits of some rows, up to the own position of each. */
-static void make_logits(const Attention *attention, const Primitives *simd, int64_t window, int64_t head, int64_t first,
-                        int64_t rows, Desk desk) {
-    int64_t length = attention->length, dim = attention->dim, width = whole(length);
+/* The logits of a tile; −∞ for positions after the own one. */
+static void make_logits(const Attention *attention, const Primitives *simd, int64_t pair, int64_t start, Desk desk) {
+    int64_t length = attention->length, dim = attention->dim, width = whole(length), rows = rows_from(attention, start);
+    const float *times = attention->times + pair % attention->heads * attention->kinds;
     for (int64_t r = 0; r < rows; r++) {
         float *row = desk.weights + r * width;
-        int64_t t = first + r;
-        if (!attention->kinds) {
-            memset(row, 0, sizeof(float) * (size_t)whole(first + rows));
-            continue;
+        int64_t t = start + r;
+        if (attention->kinds) {
+            const float *places = attention->places + (pair % attention->heads + 1) * length - 1 - t;
+            const uint8_t *buckets = attention->buckets + (pair / attention->heads * length + t) * length;
+            for (int64_t j = 0; j <= t; j++) row[j] = places[j] + times[buckets[j]];
+        } else {
+            memset(row, 0, sizeof(float) * (size_t)(t + 1));
         }
-        const float *places = attention->places + head * length + length - 1 - t;
-        const float *times = attention->times + head * attention->kinds;
-        const uint8_t *buckets = attention->buckets + (window * length + t) * length;
-        for (int64_t j = 0; j <= t; j++) row[j] = places[j] + times[buckets[j]];
-        memset(row + t + 1, 0, sizeof(float) * (size_t)(whole(first + rows) - t - 1));
+        for (int64_t j = t + 1; j < start + TILE; j++) row[j] = -INFINITY;
     }
-    Matrix query = {desk.query + first * dim, dim, 1};
-    simd->multiply(rows, whole(first + rows), dim, query, desk.key_across, width, desk.weights, width);
+    Matrix query = {desk.query + start * dim, dim, 1};
+    simd->multiply(rows, start + TILE, dim, query, desk.key_across, width, desk.weights, width);
 }
 
-/* The number of a row's first weight among those of all windows. */
-static uint32_t number(const Attention *attention, int64_t pair, int64_t t) {
-    return (uint32_t)((pair * attention->length + t) * attention->length);
+/* Dropout of row t of the weights, or of their gradients; without any, `kept` is the row itself. */
+static void drop_row(const Attention *attention, const Primitives *simd, int64_t pair, int64_t t, const float *row,
+                     float *kept) {
+    uint32_t number = (uint32_t)((pair * attention->length + t) * attention->length);
+    if (attention->dropout.dropped) simd->drop(row, kept, whole(t + 1), number, &attention->dropout);
+}
+
+/* One tile of rows; mixed is (L, heads, D) of the window, from the head on. */
+static void attend_tile(const Attention *attention, const Primitives *simd, int64_t pair, int64_t start, Desk desk,
+                        float *mixed) {
+    int64_t dim = attention->dim, width = whole(attention->length), rows = rows_from(attention, start);
+    float shares[TILE];
+    make_logits(attention, simd, pair, start, desk);
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = desk.weights + r * width, lowest, highest;
+        simd->range(row, start + TILE, &lowest, &highest);
+        double total = simd->make_exp(row, start + TILE, highest);
+        shares[r] = (float)(1 / total);
+        attention->normaliser[pair * attention->length + start + r] = highest + (float)log(total);
+        drop_row(attention, simd, pair, start + r, row, row);
+    }
+    Matrix weights = {desk.weights, width, 1};
+    memset(desk.mixed, 0, sizeof(float) * (size_t)(rows * dim));
+    simd->multiply(rows, dim, start + rows, weights, desk.value, dim, desk.mixed, dim);
+    for (int64_t r = 0; r < rows; r++) {
+        scatter(desk.mixed + r * dim, 1, dim, shares[r], mixed + (start + r) * attention->heads * dim, 0);
+    }
 }
 
 /* Windows first … first + count − 1; mixed is (B, L, heads, D). */
 EXPORT void abaca_attend(const Attention *attention, int64_t first, int64_t count, float *mixed, float *memory) {
     const Primitives *simd = abaca_primitives(attention->portable);
     Desk desk = carve(attention, memory);
-    int64_t length = attention->length, dim = attention->dim, heads = attention->heads, width = whole(length);
+    int64_t length = attention->length, heads = attention->heads;
     for (int64_t pair = first * heads; pair < (first + count) * heads; pair++) {
-        int64_t window = pair / heads, head = pair % heads;
-        float *sums = mixed + (window * length * heads + head) * dim;
-        lay_out(attention, window, head, desk);
-        for (int64_t start = 0; start < length; start += TILE) {
-            int64_t rows = length - start < TILE ? length - start : TILE;
-            make_logits(attention, simd, window, head, start, rows, desk);
-            float shares[TILE];
-            for (int64_t r = 0; r < rows; r++) {
-                int64_t t = start + r;
-                float *row = desk.weights + r * width, lowest, highest;
-                simd->range(row, t + 1, &lowest, &highest);
-                double total = simd->make_exp(row, t + 1, highest);
-                shares[r] = (float)(1 / total);
-                attention->normaliser[pair * length + t] = highest + (float)log(total);
-                memset(row + t + 1, 0, sizeof(float) * (size_t)(rows - r - 1));
-                if (attention->dropout.dropped) simd->drop(row, row, t + 1, number(attention, pair, t), &attention->dropout);
-            }
-            Matrix weights = {desk.weights, width, 1};
-            memset(desk.mixed, 0, sizeof(float) * (size_t)(rows * dim));
-            simd->multiply(rows, dim, start + rows, weights, desk.value, dim, desk.mixed, dim);
-            for (int64_t r = 0; r < rows; r++) {
-                scatter(desk.mixed + r * dim, 1, dim, shares[r], sums + (start + r) * heads * dim, 0);
-            }
-        }
+        float *to = mixed + (pair / heads * length * heads + pair % heads) * attention->dim;
+        lay_out(attention, pair, desk);
+        for (int64_t start = 0; start < length; start += TILE) attend_tile(attention, simd, pair, start, desk, to);
     }
-}
-
-/* Gradients of the logits of row t, of the first t + 1 positions, from those of the weights after dropout. */
-static void backward_row(const Attention *attention, const Primitives *simd, int64_t pair, int64_t t, float *weights,
-                         float *kept, float *grad, float mean) {
-    simd->make_exp(weights, t + 1, attention->normaliser[pair * attention->length + t]);
-    if (attention->dropout.dropped) {
-        simd->drop(weights, kept, t + 1, number(attention, pair, t), &attention->dropout);
-        simd->drop(grad, grad, t + 1, number(attention, pair, t), &attention->dropout);
-    }
-    for (int64_t j = 0; j <= t; j++) grad[j] = weights[j] * (grad[j] - mean);
 }
 
 /* Adds the gradients of row t's logits to those of the biases. */
 static void backward_biases(const Attention *attention, int64_t pair, int64_t t, const float *grad, float *places,
                             float *times) {
-    int64_t length = attention->length, kinds = attention->kinds;
+    int64_t length = attention->length, j = 0;
     const uint8_t *buckets = attention->buckets + (pair / attention->heads * length + t) * length;
-    float *by_place = places + pair * length + length - 1 - t;
-    for (int64_t j = 0; j <= t; j++) by_place[j] += grad[j];
-    for (int64_t j = 0; j <= t; j++) times[j % LANES * kinds + buckets[j]] += grad[j];
+    float *by_place = places + (pair + 1) * length - 1 - t;
+    for (int64_t i = 0; i <= t; i++) by_place[i] += grad[i];
+    for (; j + LANES <= t + 1; j += LANES) {
+        for (int lane = 0; lane < LANES; lane++) times[buckets[j + lane] * LANES + lane] += grad[j + lane];
+    }
+    for (; j <= t; j++) times[buckets[j] * LANES] += grad[j];
 }
 
 /* One tile of rows: adds to the gradients of query, key and value, and of the biases. */
 static void backward_tile(const Attention *attention, const Primitives *simd, int64_t pair, int64_t start,
                           const Gradients *gradients, Desk desk) {
     int64_t length = attention->length, dim = attention->dim, heads = attention->heads, width = whole(length);
-    int64_t rows = length - start < TILE ? length - start : TILE, seen = start + rows;
+    int64_t rows = rows_from(attention, start), columns = start + TILE;
     float *grad_mixed = desk.mixed + start * dim;
-    make_logits(attention, simd, pair / heads, pair % heads, start, rows, desk);
-    Matrix from = {grad_mixed, dim, 1}, grad = {desk.grad, width, 1};
-    for (int64_t r = 0; r < rows; r++) memset(desk.grad + r * width, 0, sizeof(float) * (size_t)whole(seen));
-    simd->multiply(rows, whole(seen), dim, from, desk.value_across, width, desk.grad, width);
+    make_logits(attention, simd, pair, start, desk);
+    for (int64_t r = 0; r < rows; r++) memset(desk.grad + r * width, 0, sizeof(float) * (size_t)columns);
+    Matrix from = {grad_mixed, dim, 1};
+    simd->multiply(rows, columns, dim, from, desk.value_across, width, desk.grad, width);
     for (int64_t r = 0; r < rows; r++) {
         int64_t t = start + r;
-        float *weights = desk.weights + r * width, *kept = desk.kept + r * width, *row = desk.grad + r * width, mean;
+        float *weights = desk.weights + r * width, *grad = desk.grad + r * width, mean;
         const float *mixed = gradients->mixed + ((pair / heads * length + t) * heads + pair % heads) * dim;
-        simd->dots(mixed, dim, NULL, 1, grad_mixed + r * dim, &mean); /* of the gradients, by weight */
-        backward_row(attention, simd, pair, t, weights, kept, row, mean);
-        memset(kept + t + 1, 0, sizeof(float) * (size_t)(rows - r - 1));
-        memset(row + t + 1, 0, sizeof(float) * (size_t)(rows - r - 1));
-        if (attention->kinds) backward_biases(attention, pair, t, row, gradients->places, desk.times);
+        simd->dots(mixed, dim, NULL, 1, grad_mixed + r * dim, &mean); /* of the row's gradients, by weight */
+        simd->make_exp(weights, columns, attention->normaliser[pair * length + t]);
+        drop_row(attention, simd, pair, t, weights, desk.kept + r * width);
+        drop_row(attention, simd, pair, t, grad, grad);
+        for (int64_t j = 0; j < columns; j++) grad[j] = weights[j] * (grad[j] - mean);
+        if (attention->kinds) backward_biases(attention, pair, t, grad, gradients->places, desk.times);
     }
-    Matrix grad_across = {desk.grad, 1, width}, kept_across = {desk.kept, 1, width};
-    simd->multiply(rows, dim, seen, grad, desk.key, dim, desk.grad_query + start * dim, dim);
-    simd->multiply(seen, dim, rows, grad_across, desk.query + start * dim, dim, desk.grad_key, dim);
-    simd->multiply(seen, dim, rows, kept_across, grad_mixed, dim, desk.grad_value, dim);
+    Matrix grad = {desk.grad, width, 1}, grad_across = {desk.grad, 1, width}, kept_across = {desk.kept, 1, width};
+    simd->multiply(rows, dim, start + rows, grad, desk.key, dim, desk.grad_query + start * dim, dim);
+    simd->multiply(start + rows, dim, rows, grad_across, desk.query + start * dim, dim, desk.grad_key, dim);
+    simd->multiply(start + rows, dim, rows, kept_across, grad_mixed, dim, desk.grad_value, dim);
 }
 
 EXPORT void abaca_attend_backward(const Attention *attention, int64_t first, int64_t count, const Gradients *gradients,
@@ -221,7 +220,7 @@ EXPORT void abaca_attend_backward(const Attention *attention, int64_t first, int
     int64_t length = attention->length, dim = attention->dim, heads = attention->heads, kinds = attention->kinds;
     for (int64_t pair = first * heads; pair < (first + count) * heads; pair++) {
         int64_t window = pair / heads, head = pair % heads, part = heads * dim;
-        lay_out(attention, window, head, desk);
+        lay_out(attention, pair, desk);
         transpose(desk.value, length, dim, desk.value_across);
         gather(gradients->grad_mixed + window * length * part + head * dim, part, length, dim, 1, desk.mixed);
         memset(desk.grad_query, 0, sizeof(float) * (size_t)(3 * length * dim));
@@ -238,7 +237,7 @@ EXPORT void abaca_attend_backward(const Attention *attention, int64_t first, int
         scatter(desk.grad_value, length, dim, 1, to + 2 * part, 3 * part);
         for (int64_t kind = 0; kind < kinds; kind++) {
             float sum = 0;
-            for (int lane = 0; lane < LANES; lane++) sum += desk.times[lane * kinds + kind];
+            for (int lane = 0; lane < LANES; lane++) sum += desk.times[kind * LANES + lane];
             gradients->times[pair * kinds + kind] = sum;
         }
     }
