@@ -290,7 +290,8 @@ def _size(recommender: "Recommender") -> str:
     """The size of the log that options were chosen by."""
     assert recommender.sequences is not None
     shape = Shape.of(recommender.sequences)
-    return f"{shape.interactions:,} training interactions, {shape.length:.1f} a user, and {shape.items:,} items"
+    rows = f"{shape.interactions:,} training interactions, {shape.length:.1f} a user"
+    return f"{rows}, {100 * shape.repeats:.0f} % repeats, and {shape.items:,} items"
 
 
 _TUNABLE = {
