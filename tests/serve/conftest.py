@@ -1,5 +1,6 @@
 """Two small models with titles, and a server in this process."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +16,7 @@ from abaca.serve.service import Service
 from abaca.serve.store import open_store
 from abaca.serve.tokens import Token, Tokens, digest_of
 
-from .databases import KINDS, Cluster, pg_bin
+from .databases import KINDS, Cluster, disk_folder, pg_bin
 from .samples import Serve, Shop, make_shop
 
 COUNT = pytest.StashKey[int]()
@@ -67,6 +68,14 @@ def cluster() -> Iterator[Cluster]:
     made = Cluster(programs)
     yield made
     made.remove()
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A folder on a disk, wherever temporary files are kept."""
+    made = disk_folder("abaca-disk-")
+    yield made
+    shutil.rmtree(made)
 
 
 @pytest.fixture(params=KINDS)

@@ -3,11 +3,12 @@
 import asyncio
 import random
 import resource
+import socket
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,21 @@ def test_a_frozen_database_holds_no_call_and_no_end(cluster: Cluster, frozen: Ca
     assert store.add([[event("c", 3)]]) == [1]
     assert items(store, "u", 9)[-1] == "c"
     store.close()
+
+
+def test_a_network_that_drops_everything_holds_nobody() -> None:
+    """Nobody accepts, so that the system drops further attempts to connect; it would try for two minutes."""
+    with socket.socket() as listener, ExitStack() as opened:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):  # until there is no more room
+            waiting = opened.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        began = time.monotonic()
+        with pytest.raises((BusyError, StoreError), match="cannot be"):
+            open_store(f"postgresql://u@127.0.0.1:{listener.getsockname()[1]}/d", 0.5)
+        assert time.monotonic() - began < 60
 
 
 def test_closing_ends_a_call_that_waits(cluster: Cluster, frozen: Callable[[], None]) -> None:

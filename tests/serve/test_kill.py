@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from .databases import KINDS, Cluster
-from .samples import Live, Shop
+from .samples import Forked, Shop
 
 EVENTS = 10_000
 KILLS = 20
@@ -59,8 +59,11 @@ class Sender:
                     with self.lock:
                         self.again += [event for event in events if "id" in event]
                     return
-                with self.lock:
-                    self.acknowledged |= {row(event) for event in events}
+                self.acknowledge({row(event) for event in events})
+
+    def acknowledge(self, rows: set[Row]) -> None:
+        with self.lock:
+            self.acknowledged |= rows
 
 
 def row(event: dict[str, object]) -> Row:
@@ -82,13 +85,13 @@ def kept(address: str) -> Counter[Row]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_acknowledged_event_is_there_once(
-    kind: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+    kind: str, shop: Shop, disk: Path, request: pytest.FixtureRequest
 ) -> None:
     cluster: Cluster | None = request.getfixturevalue("cluster") if kind == "postgres" else None
-    address = str(tmp_path / "events.db") if cluster is None else cluster.database("killed")
+    address = str(disk / "events.db") if cluster is None else cluster.database("killed")
     sender = Sender(seed=1)
     for number in range(1, KILLS + 1):
-        server = Live(shop.cpr, "--store", address).ready()
+        server = Forked(shop.cpr, "--store", address)
         threads = [threading.Thread(target=sender.run, args=(server.url,)) for _ in range(CLIENTS)]
         for thread in threads:
             thread.start()

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
 from abaca.errors import BusyError, ModelError
 from abaca.recommender import Recommender
-from abaca.serve import learning
+from abaca.serve import live
 from abaca.serve import service as module
 from abaca.serve.events import Store
 from abaca.serve.learning import Learner
@@ -22,7 +23,7 @@ from models import untrained
 
 from .conftest import make_client
 from .databases import KINDS, Cluster
-from .samples import Live, Serve, Shop
+from .samples import Forked, Serve, Shop
 from .test_kill import CLIENTS, EVENTS, KILLS, Sender, kept
 
 ADMIN = {"authorization": f"Bearer {'a' * 16}"}
@@ -81,7 +82,7 @@ def test_a_new_item_is_recommended_after_what_people_took_before_it(serve: Serve
 
 def test_popularity_lives(serve: Serve, model: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user without a history gets what is popular now; an erased user no longer counts."""
-    monkeypatch.setattr(learning, "REFRESH", 0.05)
+    monkeypatch.setattr(live, "REFRESH", 0.05)
     client = serve([model], store=store, learn=True)
 
     def first() -> str:
@@ -171,12 +172,12 @@ def test_only_models_that_read_followers_learn(serve: Serve, shop: Shop, model: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_counts_survive_kills(kind: str, model: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_counts_survive_kills(kind: str, model: Path, disk: Path, request: pytest.FixtureRequest) -> None:
     cluster: Cluster | None = request.getfixturevalue("cluster") if kind == "postgres" else None
-    address = str(tmp_path / "events.db") if cluster is None else cluster.database("learned")
+    address = str(disk / "events.db") if cluster is None else cluster.database("learned")
     sender = Takes(seed=2)
     for number in range(1, KILLS + 1):
-        server = Live(model, "--store", address, "--learn").ready()
+        server = Forked(model, "--store", address, "--learn")
         check(server, model, address, Recommender.load(model))
         threads = [threading.Thread(target=sender.run, args=(server.url,)) for _ in range(CLIENTS)]
         for thread in threads:
@@ -189,7 +190,7 @@ def test_counts_survive_kills(kind: str, model: Path, tmp_path: Path, request: p
         server.end("kill")
         found = kept(address)
         assert sender.acknowledged <= set(found)
-    server = Live(model, "--store", address, "--learn").ready()
+    server = Forked(model, "--store", address, "--learn")
     check(server, model, address, Recommender.load(model))
     server.end()
     assert len(sender.acknowledged) >= EVENTS
@@ -202,7 +203,7 @@ class Takes(Sender):
         return [event | {"item": f"i{int(str(event['time'])[:-2]) % 37}"} for event in super().next()]
 
 
-def check(server: Live, model: Path, address: str, recommender: Recommender) -> None:
+def check(server: Forked, model: Path, address: str, recommender: Recommender) -> None:
     """What the server has counted is what a loop counts in the rows of the database."""
     rows: dict[str, list[tuple[float, str]]] = {}
     for user, item, moment in kept(address):
@@ -222,7 +223,7 @@ def check(server: Live, model: Path, address: str, recommender: Recommender) -> 
     pairs = counted.counts.pairs
     assert {(ids[a], ids[b]): units for a, row in pairs.items() for b, units in row.items()} == expected
     learned = f"abaca_learned_pairs {len(expected)}.0"
-    assert learned in server.client.get("/metrics").text.replace("e+00", "")
+    assert learned in httpx2.get(f"{server.url}/metrics", timeout=120).text.replace("e+00", "")
     for part in (learner, service, opened):
         part.close()
 
@@ -260,6 +261,38 @@ def test_a_reload_while_the_store_is_away_keeps_the_new_model_and_counts_later(
         assert client.post("/model/reload", headers={"authorization": f"Bearer {'a' * 16}"}).status_code == 200
         assert client.app.state.api.learner.models == []  # type: ignore[attr-defined]
     within_bound(lambda: answers(client) == before)
+
+
+def test_events_and_erasures_do_not_wait_while_a_reload_reads_the_store(
+    serve: Serve, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = str(tmp_path / "events.db")
+    store = open_store(address)
+    client, real = serve([model], store=store, learn=True, admin_token="a" * 16), store.since
+    post(client, drawn(7) + [{"user": "gone", "item": item} for item in ("i3", "pesto", "i1")])
+    read, goes_on = threading.Event(), threading.Event()
+
+    def slow(place: int) -> Any:
+        rows = real(place)
+        if place < 0:  # the first page of the whole store
+            read.set()
+            goes_on.wait(60)
+        return rows
+
+    monkeypatch.setattr(store, "since", slow)
+    reload = threading.Thread(target=lambda: client.post("/model/reload", headers=ADMIN), daemon=True)
+    reload.start()
+    try:
+        assert read.wait(60)
+        post(client, drawn(8))
+        assert client.delete("/users/gone").json() == {"deleted": 3}
+        assert reload.is_alive()
+    finally:
+        goes_on.set()
+        reload.join(60)
+    with make_client([model], store=open_store(address), learn=True) as another:
+        expected = answers(another)
+    within_bound(lambda: answers(client) == expected)
 
 
 @pytest.fixture
@@ -339,10 +372,10 @@ def test_a_model_that_cannot_learn_is_refused_by_a_reload(replaced: tuple[TestCl
 def test_a_stored_event_is_no_error_though_it_cannot_be_counted(
     replaced: tuple[TestClient, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(self: Learner, models: Any) -> None:
+    def fails(self: live.Counted) -> None:
         raise ModelError("cannot count")
 
-    monkeypatch.setattr(Learner, "_count", fails)
+    monkeypatch.setattr(live.Counted, "follow", fails)
     post(replaced[0], [{"user": "u", "item": "i3"}])
     assert len(replaced[0].get("/users/u/history").json()["items"]) == 1
 
@@ -350,16 +383,16 @@ def test_a_stored_event_is_no_error_though_it_cannot_be_counted(
 def test_a_growth_that_failed_is_tried_again(
     replaced: tuple[TestClient, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learning, "REFRESH", 0.05)
-    client, real, tried = replaced[0], learning.LiveModel._with_items, threading.Event()
+    monkeypatch.setattr(live, "REFRESH", 0.05)
+    client, real, tried = replaced[0], live.LiveModel._with_items, threading.Event()
 
-    def once(model: learning.LiveModel, catalogue: Any) -> Any:
+    def once(model: live.LiveModel, catalogue: Any) -> Any:
         if tried.is_set():
             return real(model, catalogue)
         tried.set()
         raise MemoryError("no room")
 
-    monkeypatch.setattr(learning.LiveModel, "_with_items", once)
+    monkeypatch.setattr(live.LiveModel, "_with_items", once)
     post(client, [{"user": "u", "item": "pesto"}])
     within_bound(lambda: bool(client.get("/items", params={"id": "pesto"}).json()["items"]))
     assert tried.is_set()

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import random
 import resource
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -96,6 +98,44 @@ def test_a_head_beyond_a_limit_is_refused_with_a_reason(live: Live, pieces: list
         assert answer.count(b"HTTP/1.1 200") < 200
     else:
         refused(answer, code, words)
+    assert live.client.get("/health").status_code == 200
+
+
+HEADS = [
+    GET + b"connection: close\r\n\r\n",
+    b"GET /items?q=red&n=3 HTTP/1.1\r\nhost: localhost\r\naccept: */*\r\nx-deadline-ms: 500\r\n\r\n",
+    b"POST /recommend HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    b'content-length: 18\r\n\r\n{"history": [1,2]}',
+    b"POST /recommend HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    b'transfer-encoding: chunked\r\n\r\n12\r\n{"history": [1,2]}\r\n0\r\n\r\n',
+    b"GET /model HTTP/1.0\r\nhost: localhost\r\nupgrade: websocket\r\nexpect: 100-continue\r\n\r\n",
+]
+
+
+def mutated(rng: random.Random) -> bytes:
+    """A request in which pieces are changed, removed, repeated, or put in."""
+    made = bytearray(rng.choice(HEADS))
+    for _ in range(rng.randint(1, 4)):
+        start = rng.randrange(len(made))
+        piece = slice(start, start + rng.choice((0, 1, 3, 20)))
+        made[piece] = rng.choice((b"", made[piece] * 2, rng.randbytes(4), b"\r\n", b":", b"\0", b"9" * 30, b"%ff../"))
+        made += b"\r\n"
+    return bytes(made)
+
+
+def test_whatever_a_head_holds_it_is_answered_or_refused(live: Live) -> None:
+    rng, seen = random.Random(6), set[int]()
+    for _ in range(500):
+        request = mutated(rng)
+        with connect(live) as connection:
+            connection.sendall(request)
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_WR)
+            answer = received(connection)
+        if answer:  # else the connection was closed
+            assert status(answer) < 500, (request, answer)
+            seen.add(status(answer))
+    assert {200, 400, 404} <= seen
     assert live.client.get("/health").status_code == 200
 
 

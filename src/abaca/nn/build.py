@@ -1,11 +1,14 @@
 """A model from an encoder, an output layer and their options."""
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from abaca.errors import SpecError
 from abaca.histories import EventTypes
@@ -44,10 +47,29 @@ def make_model(
     return Model(built, layer, nn.Embedding(catalogue, sizes.dim), types, vectors)
 
 
+class _WithoutDraws(TorchFunctionMode):
+    """Draws no random numbers. On the meta device torch would import its compiler for them, which takes seconds."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if func.__name__ in ("normal_", "uniform_", "kaiming_uniform_"):
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
+
+
+@contextmanager
+def planned() -> Iterator[None]:
+    """Models that are made here have sizes, but no memory and no numbers."""
+    with torch.device("meta"), _WithoutDraws():
+        yield
+
+
 def check_memory(encoder: str | Encoder, output: str | Output, catalogue: int, **options: Any) -> None:
     """Refuse a model that cannot be trained in this machine's memory: weights, gradients and Adam's two averages."""
     try:
-        with torch.device("meta"):
+        with planned():
             model = make_model(encoder, output, catalogue, **options)
         needed = 16 * sum(weight.numel() for weight in model.parameters())
     except RuntimeError:  # a size that does not even fit into an integer

@@ -21,7 +21,7 @@ from abaca.serve.feedback import Feedback, add_feedback
 from abaca.serve.guards import MODEL_NAME, Deadline, RequestLog, SizeLimit
 from abaca.serve.hosts import HostCheck
 from abaca.serve.item_search import item_json, known_item
-from abaca.serve.learning import live_models
+from abaca.serve.live import live_models
 from abaca.serve.metrics import CONTENT_TYPE, Metrics, merged
 from abaca.serve.options import MEBIBYTE as MEBIBYTE
 from abaca.serve.options import ServerOptions as ServerOptions

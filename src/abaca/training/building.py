@@ -12,7 +12,7 @@ from abaca.evaluation.baselines import BASELINES, Baseline
 from abaca.evidence.evidence import Evidence
 from abaca.histories import EventTypes, Histories
 from abaca.nn.answers import Question
-from abaca.nn.build import make_model
+from abaca.nn.build import make_model, planned
 from abaca.nn.features import Described
 from abaca.nn.item_columns import ItemFeatures
 from abaca.nn.model import Model
@@ -38,17 +38,17 @@ def build_ranks(document: dict[str, Any], catalogue: Catalogue, tensors: dict[st
     with torch.random.fork_rng(devices=[]):
         types, described = types_of(document["training"]), _described(document, catalogue)
         sizes = document["encoder_options"]
-        with torch.device("meta"):  # nothing is allocated before the sizes are known to be those of the file
-            planned = make_model(document["encoder"], output, catalogue.size, described, types=types, **sizes)
-        _compare(planned, tensors)
+        with planned():  # nothing is allocated before the sizes are known to be those of the file
+            plan = make_model(document["encoder"], output, catalogue.size, described, types=types, **sizes)
+        _compare(plan, tensors)
         model = make_model(document["encoder"], output, catalogue.size, described, types=types, **sizes)
     model.load_state_dict(tensors)
     return model.eval()
 
 
-def _compare(planned: Model, tensors: dict[str, Tensor]) -> None:
+def _compare(plan: Model, tensors: dict[str, Tensor]) -> None:
     """Refuse tensors that are not those of a model."""
-    wanted = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in planned.state_dict().items()}
+    wanted = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in plan.state_dict().items()}
     found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
     for name in wanted.keys() | found.keys():
         if wanted.get(name) != found.get(name):
