@@ -92,6 +92,35 @@ def test_a_saved_model_answers_alike(fitted: Recommender, tmp_path: Path) -> Non
     assert again.similar(history[0]) == fitted.similar(history[0])
 
 
+def test_cold_items_are_searched_and_exported(fitted: Recommender, tmp_path: Path) -> None:
+    """An exact index and the exported graph rank all items, cold ones too, as the model does."""
+    onnxruntime, _ = pytest.importorskip("onnxruntime"), pytest.importorskip("faiss")
+    from abaca.export import OUTPUTS, export_onnx
+    from abaca.search.answer import IndexSearch
+    from abaca.search.index import build
+
+    cold, whole = cold_ids(fitted), CATEGORIES * EACH
+    fitted.save(tmp_path / "model")
+    model = Recommender.load(tmp_path / "model")
+    assert model.saved is not None
+    history = [1, cold[0], 3]
+    wanted = model.recommend(history, whole)
+    assert set(cold) <= set(wanted.ids)
+    export_onnx(model.saved, 50, tmp_path / "graph.onnx", whole)
+    session = onnxruntime.InferenceSession(tmp_path / "graph.onnx")
+    numbers = np.array([[model.saved.catalogue.index(id) for id in history]])
+    asked = {"histories": numbers, "exclude": np.full((1, 1), -1)}
+    found = dict(zip(OUTPUTS, session.run(list(OUTPUTS), asked), strict=True))
+    assert {model.saved.catalogue.ids[item] for item in found["items"][0]} == set(wanted.ids)
+    assert found["probabilities"][0] == pytest.approx([item.probability for item in wanted], rel=1e-4)
+    table = model.saved.model.table.detach()
+    model._advisor.ranker.search = IndexSearch(build(table.numpy(), "flat"), table)  # type: ignore[union-attr]
+    listed = model.recommend(history, 5, candidates=cold)
+    best = [item.logit for item in wanted if item.id in cold][:5]  # equal features have equal scores, in any order
+    assert [item.logit for item in listed] == pytest.approx(best, abs=1e-4)
+    assert set(listed.ids) <= set(cold)
+
+
 def test_a_list_has_as_many_cold_items_as_a_rule_wants(fitted: Recommender) -> None:
     """The best cold items replace the last others; the order is that of the scores."""
     cold, random = set(cold_ids(fitted)), np.random.default_rng(0)

@@ -157,6 +157,39 @@ def test_files_and_http_answer_as_python_does(model: Recommender, folder: Path, 
             assert client.post("/recommend", json={"history": histories[0], **wrong}).status_code in (400, 422), wrong
 
 
+def test_a_cool_down_counts_events_of_its_type(model: Recommender, folder: Path, tmp_path: Path) -> None:
+    """8 was bought two days ago and 9 viewed one day ago, 7 three days ago; the rule is the same on every surface."""
+    day = 86400
+    asked = {"history": [7, 8, 8, 9], "types": ["view", "view", "buy", "view"], "n": 60}
+    asked |= {"times": [0, day, day, 2 * day], "now": 3 * day}
+    barred: dict[str, set[int]] = {
+        "3 days of buy": {8},
+        "2 days of buy": set(),
+        "36 hours of view": {9},
+        "3 days of view": {8, 9},
+        "2 items of view": {8, 9},
+        "1 item of buy": {8},
+        "3 days": {8},
+        "4 days of cart": set(),
+    }
+    with TestClient(make_app(Service([folder]), Metrics()), "http://localhost") as client:
+        for cooldown, items in barred.items():
+            ids = model.recommend(**asked, cooldown=cooldown).ids
+            assert {7, 8, 9} - set(ids) == items, cooldown
+            found = client.post("/recommend", json={**asked, "cooldown": [cooldown]}).json()["answers"][0]["items"]
+            assert [item["id"] for item in found] == ids
+        wrong = client.post("/recommend", json={**asked, "cooldown": ["3 days of sale"]})
+        assert wrong.status_code == 422
+        assert "it knows buy, cart, view" in wrong.json()["detail"]
+    rows = [{**asked, "cooldown": cooldown} for cooldown in barred]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    recommend_file(model, HistorySource(tmp_path / "in.jsonl", history="history"), tmp_path / "out.parquet", Policy())
+    lists = pyarrow.parquet.read_table(tmp_path / "out.parquet")["ids"].to_pylist()
+    assert [{7, 8, 9} - set(ids) for ids in lists] == list(barred.values())
+    late = model.recommend([8, 7], n=60, types=["buy", "view"], times=[0, 4 * day], cooldown="3 days").ids
+    assert 8 in late  # without a moment of the query, the latest event of any type is it
+
+
 def test_stored_events_keep_their_types(model: Recommender, folder: Path, tmp_path: Path) -> None:
     """A stored history is read with its types; one that the model does not know is the usual one."""
     store, metrics = open_store(str(tmp_path / "events.db")), Metrics()

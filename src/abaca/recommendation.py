@@ -225,7 +225,7 @@ class Advisor:
         pasts = pasts_of(histories, self._per_second)
         known = histories.known(self.catalogue.size)
         mine = histories if self.types is None else self.types.owned(histories)  # such as what was bought
-        cooled = [cooled_items(each.policy, mine, row, self._per_second) for row, each in enumerate(rules)]
+        cooled = cooled_items([each.policy for each in rules], histories, self.types, self._per_second)
         taken = mine.known(self.catalogue.size)
         owned = [np.unique(taken[row]) for row in range(len(taken))]
         lists = Lists(known, rules, cooled, owned, self.retired)

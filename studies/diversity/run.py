@@ -16,6 +16,7 @@ item's share of the training interactions.
 import argparse
 import json
 import os
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.parquet
 import torch
 
 from abaca import Policy, Recommender, prepare, read_log
@@ -122,11 +124,17 @@ def histories_of(sequences: Sequences, users: int, seed: int) -> list[list[Any]]
 
 def study(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Both parts, for every model."""
-    with read_log(given.log) as log:
+    rows = pyarrow.parquet.read_table(given.log, columns=["user_id", "item_id", "timestamp"])
+    if given.log_users is not None:
+        everyone = np.unique(rows["user_id"].to_numpy())
+        some = np.random.default_rng(given.seed).permutation(everyone)[: given.log_users]
+        rows = rows.filter(np.isin(rows["user_id"].to_numpy(), some))
+    with read_log(rows, user="user_id", item="item_id", time="timestamp") as log:
         sequences = prepare(log, folder / "sequences", overwrite=True)
     yardstick = Yardstick(sequences, given.dim, given.seed)
     start = histories_of(sequences, given.users, given.seed)
-    results: dict[str, Any] = {"users": len(start), "catalogue": yardstick.catalogue, "models": {}}
+    size = {"interactions": sequences.training_interactions, "catalogue": yardstick.catalogue}
+    results: dict[str, Any] = {"users": len(start), **size, "models": {}}
     for name, output in MODELS.items():
         began = time.process_time()
         options = {"epochs": given.epochs, "dim": given.dim, "seed": given.seed}
@@ -148,6 +156,7 @@ def main() -> None:
     parser.add_argument("--encoder", default="gru4rec")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--log-users", type=int, help="only this number of the log's users, drawn at random")
     parser.add_argument("--users", type=int, default=500, help="simulated users")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
@@ -155,7 +164,13 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     options = {name: value for name, value in vars(given).items() if name not in ("log", "json")}
-    facts = {"log": given.log.parent.name, "options": options, "processor": processor(), "commit": commit()}
+    facts = {
+        "log": given.log.parent.name,
+        "command": " ".join(["python", *sys.argv]),
+        "options": options,
+        "processor": processor(),
+        "commit": commit(),
+    }
     with tempfile.TemporaryDirectory() as folder:
         results = facts | {"load_before": os.getloadavg()} | study(given, Path(folder))
     text = json.dumps(results, indent=1)

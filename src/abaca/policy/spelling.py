@@ -15,8 +15,11 @@ SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, "week"
 ITEM, UNIT = "item", "unit"
 """Units of a cool-down: interactions of the history, and the log's own unit of time."""
 
-COOLDOWN = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join((*SECONDS, ITEM, UNIT))})s?")
-WRITTEN = "write it as '7 days' or '5 items' (seconds, minutes, hours, days, weeks, items; units for the log's own)"
+COOLDOWN = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join((*SECONDS, ITEM, UNIT))})s?(?:\s+of\s+(.+))?")
+WRITTEN = (
+    "write it as '7 days', '5 items' or '7 days of buy' (seconds, minutes, hours, days, weeks, items; units for the "
+    "log's own)"
+)
 
 
 class Cooldown(NamedTuple):
@@ -25,9 +28,12 @@ class Cooldown(NamedTuple):
     amount: float
     unit: str
     """A unit of `SECONDS`, item or unit."""
+    type: str | None = None
+    """The type of the events that it counts from; None for those that make an item a repeat."""
 
     def __str__(self) -> str:
-        return f"{self.amount:g} {self.unit}{'' if self.amount == 1 else 's'}"
+        of = "" if self.type is None else f" of {self.type}"
+        return f"{self.amount:g} {self.unit}{'' if self.amount == 1 else 's'}{of}"
 
 
 class Quota(NamedTuple):
@@ -67,7 +73,7 @@ def _cooldown(given: Any) -> Cooldown:
     amount, unit = float(found[1]), found[2]
     if unit == ITEM and not amount.is_integer():
         raise QueryError(f"cooldown {given!r} is not a whole number of items")
-    return Cooldown(amount, unit)
+    return Cooldown(amount, unit, found[3])
 
 
 def quotas(given: Any, rule: str, *, every: bool) -> tuple[Quota, ...]:

@@ -38,7 +38,11 @@ _Count = Annotated[int, Field(ge=0, le=MOST_N), BeforeValidator(whole)]
 _Amount = Annotated[float, Field(ge=-LARGEST_BOOST, le=LARGEST_BOOST, allow_inf_nan=False)]
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _Cooldown = Annotated[
-    str, Field(max_length=40, pattern=r"^(\d{1,9} ?items?|\d{1,9}(\.\d{1,6})? ?(second|minute|hour|day|week|unit)s?)$")
+    str,
+    Field(
+        max_length=120,
+        pattern=r"^(\d{1,9} ?items?|\d{1,9}(\.\d{1,6})? ?(second|minute|hour|day|week|unit)s?)( of .{1,80})?$",
+    ),
 ]
 _ByValue = Annotated[dict[_Key, _Count], Field(max_length=MOST_IDS)]
 
@@ -64,7 +68,8 @@ class RuleFields(BaseModel, extra="forbid"):
         list[_Cooldown],
         Field(
             max_length=10,
-            description="How long an item is not recommended after its last occurrence, such as `7 days` or `5 items`.",
+            description="How long an item is not recommended after its last occurrence, such as `7 days` or `5 items`; "
+            "`7 days of buy` counts events of this type.",
         ),
     ] = []
     diversity: Annotated[
