@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import abaca
+import forked
 from abaca.nn.encoders.gru4rec import GRU4RecOptions
 from abaca.nn.encoders.hstu import HSTUOptions
 from abaca.nn.encoders.sasrec import SASRecOptions
@@ -69,16 +70,17 @@ def shop(stock: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def commands(language: str, code: str) -> list[list[str]]:
+def commands(language: str, code: str) -> list[tuple[dict[str, str], list[str]]]:
     """A block as commands: Python as one, a shell's line by line; what sets up an environment is left out."""
     if language == "python":
-        return [[sys.executable, "-c", code]]
+        return [({}, ["-c", code])]
     lines = [shlex.split(line, comments=True) for line in code.splitlines()]
     words = [line for line in lines if line and line[0] not in NOT_RUN]
     settings = [[word for word in line if word.startswith("ABACA_")] for line in words]
     words = [line[len(given) :] for line, given in zip(words, settings, strict=True)]
     assert all(line[0] == "abaca" for line in words), code
-    return [["env", *given, sys.executable, "-m", *line] for line, given in zip(words, settings, strict=True)]
+    named = [dict(word.split("=", 1) for word in given) for given in settings]
+    return [(given, line[1:]) for line, given in zip(words, named, strict=True)]
 
 
 @pytest.mark.slow
@@ -91,9 +93,9 @@ def test_code_blocks_run_in_their_order(shop: Path, page: Path) -> None:
         if title:  # a file that later blocks import
             (shop / title).write_text(code, encoding="utf-8")
             continue
-        for command in commands(language, code):
-            done = subprocess.run(command, cwd=shop, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{code}\n{done.stderr}"
+        for environment, words in commands(language, code):
+            status, printed = forked.run(words, shop, environment)
+            assert status == 0, f"{code}\n{printed}"
 
 
 def test_make_targets_of_the_pages_exist() -> None:

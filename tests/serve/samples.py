@@ -1,6 +1,5 @@
 """A shop with two small models, and a server as people start it."""
 
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -13,12 +12,11 @@ import httpx2
 import pyarrow
 from fastapi.testclient import TestClient
 
+import forked
 from abaca.data.log import read_log
 from abaca.data.prepare import prepare
 from abaca.data.synthetic import synthetic_log
 from abaca.recommender import Recommender
-
-from . import forked
 
 Serve = Callable[..., TestClient]
 
@@ -58,16 +56,12 @@ def wait_until_ready(url: str) -> None:
         client.get(f"{url}/ready").raise_for_status()
 
 
-FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(forked.PRELOAD)
-
-
 class Forked:
     """`abaca serve`, forked from a process that has imported its modules: a start takes a moment instead of seconds."""
 
     def __init__(self, *arguments: str | Path) -> None:
-        reads, writes = FORKED.Pipe(duplex=False)
-        self.process = FORKED.Process(target=forked.serve, args=([*map(str, arguments)], writes), daemon=True)
+        reads, writes = forked.CONTEXT.Pipe(duplex=False)
+        self.process = forked.CONTEXT.Process(target=forked.serve, args=([*map(str, arguments)], writes), daemon=True)
         self.process.start()
         writes.close()
         with open(os.dup(reads.fileno()), encoding="utf-8") as printed:
