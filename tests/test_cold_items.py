@@ -191,7 +191,9 @@ def test_new_items_of_an_update_have_vectors_of_features_and_rows() -> None:
     g = model.features.of(torch.tensor([item]))[0]
     assert g.norm() > 0
     mean = model.table[[made.saved.catalogue.index(0), made.saved.catalogue.index(1)]].mean(0)  # one place on each side
-    vector = mean / mean.norm() * model.table[:new].norm(dim=1).median()
+    both = pyarrow.concat_tables([rows, later])["item"].to_numpy()
+    taken = torch.from_numpy(np.bincount([made.saved.catalogue.index(id) for id in both])[:new]).float()
+    vector = model.table[:new].mean(0) + mean - taken @ model.table[:new] / taken.sum()
     own = 2 / (2 + 5) * (vector - g)
     torch.testing.assert_close(model.items.weight[item], own, atol=1e-4, rtol=1e-2)
     torch.testing.assert_close(model.table[item], g + own, atol=1e-4, rtol=1e-2)

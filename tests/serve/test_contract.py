@@ -87,6 +87,8 @@ def with_known_columns(case: Any) -> Any:
     for part in (body, case.query):
         if isinstance(part, dict):
             part.pop("min_cold", None)
+            if isinstance(part.get("cooldown"), list):
+                part["cooldown"] = [each.partition(" of ")[0] for each in part["cooldown"]]
     if isinstance(body, dict):
         body.pop("types", None)
         for name in {"at_most", "at_least", "boost_category"} & set(body):

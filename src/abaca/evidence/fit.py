@@ -212,7 +212,7 @@ def choose_strength(problem: Problem, parts: tuple[str, ...]) -> float:
     number = np.arange(len(problem.hit))
     halves = [problem.take((number % 2 == turn) & (number < FEWER_TARGETS)) for turn in (0, 1)]
     across: list[float] = []
-    fitted: list[Floats | None] = [None, None]
+    fitted = [start_of(part) for part in halves]
     for strength in STRENGTHS:
         fitted = [maximise(part, parts, strength, start=start) for part, start in zip(halves, fitted, strict=True)]
         across.append(sum(loss(other, theta, parts)[0] for theta, other in zip(fitted, halves[::-1], strict=True)))
@@ -260,6 +260,16 @@ def _gains(problem: Problem, final: Floats, scale: float) -> Floats:
     return np.where(rank <= CUTOFF, 1 / np.log2(np.maximum(rank, 1) + 1), 0.0)
 
 
+def _sizes(problem: Problem) -> list[int]:
+    """The number of buckets of each habit."""
+    return [len(EDGES[name]) + 1 for name in problem.habits]
+
+
+def start_of(problem: Problem) -> Floats:
+    """The numbers at which a fit begins."""
+    return np.array([*START, *[0.0] * sum(_sizes(problem))])
+
+
 def maximise(
     problem: Problem,
     parts: tuple[str, ...],
@@ -271,10 +281,9 @@ def maximise(
 
     `start` has numbers that are near them; those of further habits begin at 0.
     """
-    sizes = [len(EDGES[name]) + 1 for name in problem.habits]
-    theta = torch.zeros(HABITS + sum(sizes), dtype=torch.float64)
-    near = torch.tensor(START if start is None else start, dtype=torch.float64)
-    theta[: len(near)] = near
+    theta, sizes = torch.from_numpy(start_of(problem)), _sizes(problem)
+    if start is not None:
+        theta[: len(start)] = torch.from_numpy(start)
     fixed = [] if followers is None else [FOLLOWERS, SHARPNESS]
     theta[fixed] = torch.tensor(followers or (), dtype=torch.float64)
     theta.requires_grad_()

@@ -206,7 +206,7 @@ def _barred(cooldown: Cooldown, events: Histories, row: int, now: float | None, 
         raise QueryError("a cool-down in time needs the times of the history; give `times`, or one in items")
     else:
         near = now - events.times[begin:end] < _span(cooldown, per_second)
-    return items[near & (items != PAD)]
+    return np.asarray(items[near & (items != PAD)])
 
 
 def _span(cooldown: Cooldown, per_second: float | None) -> float:

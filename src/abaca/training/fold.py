@@ -3,11 +3,13 @@
 With N[x, a] as in `start`, the sum of 1/d over pairs of x and a that stand d ≤ 5 positions apart in rows of one user:
 
     u_x = Σ_a N[x, a] p_a / Σ_a N[x, a]        over the items a that the model knows
-    p_x = u_x · m / |u_x|                      m: the median norm of the known items' vectors
+    f_x = p̄ + u_x − ū                          p̄: the mean of their vectors; ū: their mean, each by its interactions
 
-An item that never stood near a known one gets the mean of all known vectors. Where the model has features, p_x is both:
+The items near x are popular ones, and their vectors hold their popularity. ū takes it out: an item that stands near all
+others as often as these occur gets p̄, and so does one that never stood near a known item. Without features p_x is f_x.
+Where the model has features, p_x is both:
 
-    p_x = g(x) + e_x,  e_x = s (u_x · m / |u_x| − g(x)),  s = n / (n + 5)   n = Σ_a N[x, a], 0 for an item without rows
+    p_x = g(x) + e_x,  e_x = s (f_x − g(x)),  s = n / (n + 5)   n = Σ_a N[x, a], 0 for an item without rows
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,6 +46,7 @@ def carried(saved: Saved, known: Ints, rows: Histories | Pairs, columns: Columns
     from rows, or from pairs that were counted before; and from their `columns`, where the model has features.
     """
     pairs = cooccurrences(rows, len(known)) if isinstance(rows, Histories) else rows
+    counts = _counts(saved, rows, known)
     output = output_layer(saved.output, saved.output_options)
     warm = int(rows.items.max(initial=0)) + 1 if isinstance(rows, Histories) else len(known)
     described = _described(saved.model, columns or {}, known, warm)
@@ -54,7 +57,7 @@ def carried(saved: Saved, known: Ints, rows: Histories | Pairs, columns: Columns
     tables = [(table.weight, before.weight) for table, before in pairs_of_tables]
     if old.features is None:
         for table, before in tables:
-            table.copy_(folded(before.detach().cpu(), known, pairs))
+            table.copy_(folded(before.detach().cpu(), known, pairs, counts))
     own = {id(table) for table, _ in tables}
     buffers = dict(model.named_buffers())
     for name, tensor in old.state_dict().items():
@@ -66,7 +69,7 @@ def carried(saved: Saved, known: Ints, rows: Histories | Pairs, columns: Columns
             raise ModelError(f"{saved.output}: {name} depends on the items, so new ones cannot enter; train again")
         to.copy_(tensor)
     if model.features is not None:
-        model.items.weight.copy_(_own_vectors(old, model.features, known, pairs))
+        model.items.weight.copy_(_own_vectors(old, model.features, known, pairs, counts))
     return model.eval()
 
 
@@ -82,14 +85,24 @@ def _described(old: Model, columns: Columns, known: Ints, warm: int) -> Describe
     return Described(features, before.entries.followed_by(new) if first else new, warm, before.dropout)
 
 
-def _own_vectors(old: Model, features: FeatureVectors, known: Ints, pairs: Pairs) -> Tensor:
+def _counts(saved: Saved, rows: Histories | Pairs, known: Ints) -> Ints:
+    """The interactions of each item (V,): those of the rows, or those that the saved model counted, else 1 each."""
+    if isinstance(rows, Histories):
+        return np.bincount(rows.items, minlength=len(known))
+    if saved.evidence is None:
+        return np.ones(len(known), dtype=np.int64)
+    counts = np.append(saved.evidence.transitions.counts, 0)
+    return np.asarray(counts[np.where(known >= 0, known, -1)], dtype=np.int64)
+
+
+def _own_vectors(old: Model, features: FeatureVectors, known: Ints, pairs: Pairs, counts: Ints) -> Tensor:
     """e_x of all items (V, D); an item that had none before may get one now."""
     before, described = old.items.weight.detach().cpu(), features.of(torch.arange(len(known)))
     has_own = (before != 0).any(dim=1).numpy()
     known = np.where((known >= 0) & has_own[known], known, -1)
-    items, _, counts = _near(known >= 0, pairs)
-    seen = torch.from_numpy(np.bincount(items, counts, minlength=len(known))).to(before.dtype).unsqueeze(1)
-    found = folded(old.table.detach().cpu(), known, pairs) - described
+    items, _, near = _near(known >= 0, pairs)
+    seen = torch.from_numpy(np.bincount(items, near, minlength=len(known))).to(before.dtype).unsqueeze(1)
+    found = folded(old.table.detach().cpu(), known, pairs, counts) - described
     vectors: Tensor = seen / (seen + FEW) * found
     is_known = torch.from_numpy(known >= 0)
     vectors[is_known] = before[torch.from_numpy(known)[is_known]]
@@ -102,23 +115,24 @@ def known_items(before: Catalogue, catalogue: Catalogue) -> Ints:
     return np.array([-1 if item is None or item >= before.size else item for item in found], dtype=np.int64)
 
 
-def folded(table: Tensor, known: Ints, pairs: Pairs) -> Tensor:
-    """The item table (V, D) for other items, from a table of known items."""
+def folded(table: Tensor, known: Ints, pairs: Pairs, counts: Ints) -> Tensor:
+    """The item table (V, D) for other items, from a table of known items; `counts` (V,) has interactions."""
     is_known = known >= 0
     vectors = torch.empty(len(known), table.shape[1], dtype=table.dtype)
     vectors[torch.from_numpy(is_known)] = table[torch.from_numpy(known[is_known])]
     new = np.flatnonzero(~is_known)
     if not len(new):
         return vectors
-    items, near, counts = _near(is_known, pairs)
+    items, near, amounts = _near(is_known, pairs)
     place = torch.from_numpy(np.searchsorted(new, items))
-    weights = torch.from_numpy(counts).to(table.dtype)
+    weights = torch.from_numpy(amounts).to(table.dtype)
     sums = torch.zeros(len(new), table.shape[1], dtype=table.dtype)
     sums.index_add_(0, place, weights[:, None] * vectors[torch.from_numpy(near)])
-    usual = table.norm(dim=1).median()
-    alone = torch.bincount(place, minlength=len(new)) == 0
-    found = sums * (usual / sums.norm(dim=1, keepdim=True).clamp_min(1e-12))
-    vectors[torch.from_numpy(new)] = torch.where(alone[:, None], table.mean(dim=0), found)
+    totals = torch.zeros(len(new), 1, dtype=table.dtype).index_add_(0, place, weights[:, None])
+    taken = torch.from_numpy(counts[is_known]).to(table.dtype)
+    usual = taken @ vectors[torch.from_numpy(is_known)] / taken.sum().clamp_min(1)
+    found = table.mean(dim=0) + sums / totals.clamp_min(1e-12) - usual
+    vectors[torch.from_numpy(new)] = torch.where(totals == 0, table.mean(dim=0), found)
     return vectors
 
 
