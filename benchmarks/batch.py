@@ -35,12 +35,16 @@ def write_model(folder: Path, items: int) -> None:
     """A model directory with random weights."""
     torch.manual_seed(0)
     model = make_model("sasrec", OUTPUT, items)
+    torch.nn.init.normal_(model.items.weight, std=0.3)  # logits spread over several units, as after training
     options = {"dim": 64, "window": 50}
     training = {
         "options": asdict(TrainingOptions()),
         "prepared": asdict(PrepareOptions()),
         "fingerprint": "none",
         "everything": False,
+        "split": {},
+        "records": [],
+        "encoder_options": options,
     }
     save_model(folder, Saved(model, "sasrec", OUTPUT, options, Catalogue([str(i) for i in range(items)]), training))
 

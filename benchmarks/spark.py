@@ -8,21 +8,25 @@
 With `--rows` the log is synthetic: Parquet files with ties, repeats and a long tail of items. `recommend` answers
 random histories with a random model in one process and with Spark, and counts the lists that differ.
 
-Memory is the highest of the driver's Python process and of its JVM, as the kernel counts it. In these masters the JVM
-also runs the tasks.
+Memory is the highest of the driver's Python process, of its JVM and of one Python worker, as the kernel counts it. In
+these masters the JVM also runs the tasks. Its heap is resident from the start, so that memory above `--heap` is what
+the JVM has beside it. CPU time is summed over the processes that five looks a second find.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow
 import pyarrow.parquet
 
@@ -30,6 +34,8 @@ from abaca.data.sequences import Sequences
 from abaca.evidence.transitions import Transitions
 
 FILES = 8
+CLOSE = 1e-5
+"""Two items whose scores differ by less may change places."""
 
 
 def write_log(folder: Path, rows: int) -> None:
@@ -50,47 +56,45 @@ def write_log(folder: Path, rows: int) -> None:
 
 
 def run(words: list[str], folder: Path) -> dict[str, Any]:
-    """Run a command of Abaca: seconds, and the highest memory of its process and of a JVM that it starts."""
-    began, before = time.monotonic(), os.times()
-    peaks = {"python_bytes": 0, "jvm_bytes": 0}
-    with subprocess.Popen([sys.executable, "-m", "abaca", *words], cwd=folder, stdout=subprocess.PIPE) as process:
+    """Run a command of Abaca: seconds, and the highest memory of its process, its JVM and Spark's Python workers."""
+    began = time.monotonic()
+    peaks = {"python_bytes": 0, "jvm_bytes": 0, "worker_bytes": 0}
+    seconds: dict[int, float] = {}
+    with psutil.Popen([sys.executable, "-m", "abaca", *words], cwd=folder, stdout=subprocess.PIPE) as process:
         while process.poll() is None:
-            peaks["python_bytes"] = max(peaks["python_bytes"], peak_bytes(process.pid))
-            for child in children(process.pid):
-                peaks["jvm_bytes"] = max(peaks["jvm_bytes"], peak_bytes(child))
+            for name, one in tree(process):
+                with contextlib.suppress(psutil.Error, OSError):
+                    peaks[name] = max(peaks[name], peak_bytes(one.pid))
+                    times = one.cpu_times()
+                    seconds[one.pid] = times.user + times.system
             time.sleep(0.2)
-        out = process.stdout.read() if process.stdout else b""
+        out = process.stdout.read()
     if process.returncode:
         raise SystemExit(f"abaca {' '.join(words)} ended with {process.returncode}")
-    used = os.times()
-    cpu = used.children_user + used.children_system - before.children_user - before.children_system
-    return {"wall_seconds": time.monotonic() - began, "cpu_seconds": cpu, **peaks, "out": json.loads(out)}
+    wall = time.monotonic() - began
+    return {"wall_seconds": wall, "cpu_seconds": sum(seconds.values()), **peaks, "out": json.loads(out)}
 
 
-def children(process: int) -> list[int]:
-    """The Java processes that a process started."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (path / "stat").read_text().rsplit(")", 1)[1].split()
-            if int(fields[1]) == process and "java" in os.readlink(path / "exe"):
-                found.append(int(path.name))
-        except (OSError, IndexError):
-            continue
-    return found
+def tree(process: psutil.Popen) -> Iterator[tuple[str, psutil.Process]]:
+    """The command's process, the JVM that it starts, and all processes below that."""
+    yield "python_bytes", process
+    with contextlib.suppress(psutil.Error):
+        for child in process.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                yield "jvm_bytes" if child.name() == "java" else "worker_bytes", child
 
 
 def peak_bytes(process: int) -> int:
-    """The highest resident memory of a process so far; 0 when it has ended."""
-    try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    except OSError:
-        return 0
+    """The highest resident memory of a process so far."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
 
 
 def spark_words(master: str, heap: str) -> list[str]:
-    settings = {"spark.master": master, "spark.driver.memory": heap, "spark.ui.enabled": "false"}
+    settings = {
+        "spark.master": master, "spark.driver.memory": heap, "spark.ui.enabled": "false",
+        "spark.driver.extraJavaOptions": f"-Xms{heap} -XX:+AlwaysPreTouch",  # the heap is resident from the start
+    }  # fmt: skip
     return ["--engine", "spark", *(word for key, value in settings.items() for word in ("--spark", f"{key}={value}"))]
 
 
@@ -107,7 +111,7 @@ def compare(ours: Sequences, spark: Sequences) -> dict[str, bool]:
     return found
 
 
-def prepare(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def prepare(given: argparse.Namespace, folder: Path) -> None:
     log = Path(given.log).resolve() if given.log else folder / "log"
     if not given.log:
         write_log(log, given.rows)
@@ -120,15 +124,20 @@ def prepare(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         extra = ["--transitions"] if given.transitions else []
         result[master] = _without_out(run([*words, *spark_words(master, given.heap), *extra, "spark"], folder))
         result[master]["equal"] = compare(ours, Sequences.open(folder / "spark"))
-        print(json.dumps({master: result[master]}), flush=True)
-    return result
+        save(given, result)
+
+
+def save(given: argparse.Namespace, result: dict[str, Any]) -> None:
+    """Write what is known so far, after each master: a run that is stopped has results too."""
+    facts = {"what": given.what, "cores": os.cpu_count(), "load_average": os.getloadavg()}
+    given.json.write_text(json.dumps(facts | result, indent=1) + "\n", encoding="utf-8")
 
 
 def _without_out(measured: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in measured.items() if name != "out"}
 
 
-def recommend(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def recommend(given: argparse.Namespace, folder: Path) -> None:
     from batch import write_histories, write_model  # beside this file
 
     write_model(folder / "model", given.items)
@@ -141,25 +150,25 @@ def recommend(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         result[master] = run([*words, "spark.parquet", "--overwrite", *spark_words(master, given.heap)], folder)
         answers = pyarrow.parquet.read_table(folder / "spark.parquet").sort_by("user")
         result[master]["compared"] = compare_answers(ours, answers)
-        print(json.dumps({master: result[master]}), flush=True)
-    return result
+        save(given, result)
 
 
 def compare_answers(ours: pyarrow.Table, spark: pyarrow.Table) -> dict[str, Any]:
-    """How many lists differ, and the largest gap between the probabilities of items that changed places."""
+    """How many lists differ, and by how much the scores differ where another item is at a place."""
     assert ours["user"].to_pylist() == spark["user"].to_pylist()
-    columns = [table[name].to_pylist() for name in ("ids", "probabilities") for table in (ours, spark)]
-    differing, pairs, gap, largest = 0, 0, 0.0, 0.0
-    for mine, other, p, q in zip(*columns, strict=True):
+    columns = [table[name].to_pylist() for name in ("user", "ids", "probabilities") for table in (ours, spark)]
+    lists, largest, swapped = set(), 0.0, []
+    for user, _, mine, other, p, q in zip(*columns, strict=True):
         largest = max(largest, float(np.abs(np.subtract(p, q)).max(initial=0)))
-        if mine != other:
-            differing += 1
-            places = [place for place, (a, b) in enumerate(zip(mine, other, strict=True)) if a != b]
-            pairs += len(places)
-            gap = max(gap, *(abs(np.log(p[place]) - np.log(q[place])) for place in places))
+        for place, (a, b) in enumerate(zip(mine, other, strict=True)):
+            if a != b:
+                lists.add(user)
+                gap = abs(np.log(p[place]) - np.log(q[place]))  # of log probabilities, and so of logits
+                swapped.append({"user": user, "place": place, "ours": a, "spark": b, "gap": float(gap)})
     return {
-        "lists": len(columns[0]), "differing_lists": differing, "differing_places": pairs,
-        "largest_score_gap_there": float(gap), "largest_probability_difference": largest,
+        "lists": len(columns[0]), "largest_probability_difference": largest, "differing_lists": len(lists),
+        "differing_places": len(swapped), "places_with_gap_from_1e-5": sum(each["gap"] >= CLOSE for each in swapped),
+        "largest_gap": max((each["gap"] for each in swapped), default=0.0), "shown": swapped[:100],
     }  # fmt: skip
 
 
@@ -176,9 +185,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = {"prepare": prepare, "recommend": recommend}[given.what](given, Path(folder))
-    facts = {"what": given.what, "cores": os.cpu_count(), "load_average": os.getloadavg()}
-    given.json.write_text(json.dumps(facts | found, indent=1) + "\n", encoding="utf-8")
+        {"prepare": prepare, "recommend": recommend}[given.what](given, Path(folder))
 
 
 if __name__ == "__main__":

@@ -86,15 +86,15 @@ def work(items: int, share: float, steps: int, targets: int) -> None:
     print(json.dumps(found))
 
 
-def start(size: int, arguments: list[str]) -> list[dict[str, float]]:
-    """What each process of a group prints."""
+def start(size: int, command: list[str]) -> list[dict[str, float]]:
+    """What each process of a group prints, all of which run one Python program."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
     started = [
         subprocess.Popen(
-            [sys.executable, __file__, "--work", *arguments],
+            [sys.executable, *command],
             env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             text=True,
@@ -126,8 +126,8 @@ def main() -> None:
     for _ in range(given.rounds):
         for items, share in CASES:
             for size in SIZES:
-                arguments = [str(items), str(share), str(given.steps), str(given.targets)]
-                raw.setdefault((items, share, size), []).append(start(size, arguments))
+                command = [__file__, "--work", *map(str, (items, share, given.steps, given.targets))]
+                raw.setdefault((items, share, size), []).append(start(size, command))
                 if given.json:  # after each, so that a run that is stopped has results too
                     with open(given.json, "w") as file:
                         json.dump({**facts, "load": os.getloadavg(), "cases": cases(raw)}, file, indent=1)

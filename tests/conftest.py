@@ -1,5 +1,6 @@
-"""What several tests need: one thread, and a small synthetic log prepared once."""
+"""What several tests need: one thread, a Spark for small logs, and a small synthetic log prepared once."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from abaca.data.synthetic import synthetic_log
 
 hypothesis.settings.register_profile("abaca", deadline=None, database=None, derandomize=True)
 hypothesis.settings.load_profile("abaca")
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark" / "conf")
 
 
 @pytest.fixture(scope="session", autouse=True)

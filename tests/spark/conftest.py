@@ -10,16 +10,9 @@ from typing import Any
 import pytest
 
 SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.executor.memory": "1g",
-    "spark.sql.shuffle.partitions": "3",
     "spark.sql.files.maxPartitionBytes": "4000",  # small files have several blocks, on both workers
     "spark.sql.files.openCostInBytes": "1000",
-    "spark.sql.codegen.wholeStage": "false",  # which takes longer than tests this small
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.log.level": "ERROR",
 }
 
 

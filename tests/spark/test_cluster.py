@@ -20,6 +20,10 @@ from abaca.data.sequences import Sequences
 from abaca.errors import LogError
 from abaca.evidence.transitions import Transitions
 from abaca.policy import Policy
+from abaca.search.index import build
+from abaca.search.tune import write_index
+from abaca.spark.recommending import spread
+from abaca.training.checkpoint import weights_of
 from models import untrained
 
 from .samples import bad_csv, exact_log, tied_files
@@ -119,10 +123,16 @@ def test_recommendations_are_those_of_one_process(cluster: Any, tmp_path: Path) 
     frame = cluster.read.parquet(str(tmp_path / "in.parquet")).repartition(4)
     answers = abaca.spark.recommend(tmp_path / "model", frame, policy=policy)
     assert_same_answers(pyarrow.parquet.read_table(tmp_path / "ours.parquet"), answers.toArrow())
+    assert spread(frame.coalesce(1)).rdd.getNumPartitions() == 2  # one for each core
+    assert spread(frame) is frame
 
 
-def test_the_histories_of_a_log_are_those_of_one_process(cluster: Any, tmp_path: Path) -> None:
-    untrained(tmp_path / "model")
+def test_the_histories_of_a_log_are_those_of_one_process_and_an_index_is_used(cluster: Any, tmp_path: Path) -> None:
+    """The index is of the negated table, so that its candidates are not the best items."""
+    saved = untrained(tmp_path / "model").saved
+    assert saved is not None
+    wrong = build(-saved.model.table.detach().numpy(), "flat")
+    write_index(tmp_path / "model", weights_of(tmp_path / "model"), wrong, {})
     rng = np.random.default_rng(1)
     log = pyarrow.table(
         {
@@ -134,8 +144,10 @@ def test_the_histories_of_a_log_are_those_of_one_process(cluster: Any, tmp_path:
     pyarrow.parquet.write_table(log, tmp_path / "log.parquet")
     recommender = abaca.load(tmp_path / "model")
     recommend_file(recommender, HistorySource(tmp_path / "log.parquet"), tmp_path / "ours.parquet", Policy(n=4))
-    answers = abaca.spark.recommend(recommender, str(tmp_path / "log.parquet"), n=4)
-    assert_same_answers(pyarrow.parquet.read_table(tmp_path / "ours.parquet"), answers.toArrow())
+    answers = abaca.spark.recommend(tmp_path / "model", str(tmp_path / "log.parquet"), n=4).toArrow()
+    assert_same_answers(pyarrow.parquet.read_table(tmp_path / "ours.parquet"), answers)
+    exact = abaca.spark.recommend(recommender, str(tmp_path / "log.parquet"), n=4, exact=True).toArrow()
+    assert exact.sort_by("user")["ids"] != answers.sort_by("user")["ids"]
 
 
 def assert_same_answers(ours: pyarrow.Table, spark: pyarrow.Table) -> None:

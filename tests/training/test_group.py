@@ -141,6 +141,11 @@ def weights(folder: Path) -> list[str]:
     return [path.name for path in folder.glob("weights-*")]
 
 
+def steps_taken(folder: Path) -> int:
+    """The steps of the saved state of a run; 0 without one."""
+    return int(read_progress(folder)["taken"]) if (folder / STATE).exists() else 0
+
+
 def kill_one(processes: "list[subprocess.Popen[str]]", folder: Path, rank: int) -> None:
     """Kill a process once the run has saved its state a few times."""
     deadline = time.monotonic() + 300
@@ -191,20 +196,21 @@ def test_torchrun_finishes_a_run_by_itself_that_is_killed_ten_times(
     command = [*torchrun, f"--max-restarts={kills + 2}", "-m", "abaca", *train[3:], str(killed), "--overwrite"]
     with (tmp_path / "said").open("w") as said:
         launched = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=said, stderr=said)
-    rng, agent, state = random.Random(0), psutil.Process(launched.pid), killed / STATE
-    done, seen = 0, 0
-    while done < kills and launched.poll() is None:
-        written = state.stat().st_mtime_ns if state.exists() else 0
-        workers = agent.children()
-        if written in (0, seen) or len(workers) < 2:
+    rng, agent, taken, killed_at = random.Random(0), psutil.Process(launched.pid), 0, []
+    while len(killed_at) < kills and launched.poll() is None:
+        until = taken + rng.randint(1, 4)
+        while taken < until and launched.poll() is None:
             time.sleep(0.005)
-            continue
-        time.sleep(rng.uniform(0, 0.1))
+            taken = steps_taken(killed)
+        if launched.poll() is not None:
+            break
+        workers = agent.children()
         rng.choice(workers).kill()
         psutil.wait_procs(workers, timeout=60)
-        done, seen = done + 1, state.stat().st_mtime_ns if state.exists() else 0
+        killed_at.append(taken)
     assert launched.wait() == 0, (tmp_path / "said").read_text()
-    assert done >= 3  # a fast run may end before the tenth
+    assert len(killed_at) == kills
+    assert killed_at == sorted(set(killed_at))  # each start went on from the last state
     assert records(killed) == records(whole)
     assert [record["targets"] for record in records(killed)] == [sequences.training_targets] * 4
     assert weights(killed) == weights(whole)

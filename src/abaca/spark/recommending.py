@@ -132,7 +132,7 @@ def _recommended(
         source: Any = active_session().read.parquet(*files.paths) if isinstance(files, Files) else frame
     else:
         source = frame
-    lists, reader, bad_rows = _lists(recommender, source, history, now, given)
+    lists, reader, bad_rows = _lists(recommender, source, history, now, given, files=source is not frame)
     schema = schema_of(recommender.saved.catalogue, "user", reader.key_kind)
     name = _sent(lists.sparkSession, model)
     answers = lists.mapInArrow(Answer(name, exact, chosen, reader, schema), _spelled(schema))
@@ -140,7 +140,13 @@ def _recommended(
 
 
 def _lists(
-    recommender: Recommender, frame: "DataFrame | str", history: str | None, now: Moment | None, given: dict[str, Any]
+    recommender: Recommender,
+    frame: "DataFrame | str",
+    history: str | None,
+    now: Moment | None,
+    given: dict[str, Any],
+    *,
+    files: bool,
 ) -> "tuple[DataFrame, RowReader, dict[str, int]]":
     """One history per row, how a row is read, and the bad rows that were left out."""
     options, unit = recommender.learned, recommender.time_unit
@@ -161,7 +167,16 @@ def _lists(
     columns = ListColumns(history, user, moments, options.types)
     kind = "integer" if types[user] in INTEGERS else "text"
     reader = RowReader(columns, kind, unit, None if moments != NOW else _moment(now, unit))  # type: ignore[arg-type]
-    return frame.select(*(f"`{name}`" for name in reader.own if name in frame.columns)), reader, {}
+    lists = frame.select(*(f"`{name}`" for name in reader.own if name in frame.columns))
+    return spread(lists) if files else lists, reader, {}
+
+
+def spread(lists: "DataFrame") -> "DataFrame":
+    """The rows of files in at least as many partitions as there are cores: a small file is long work."""
+    context = getattr(lists.sparkSession, "_sc", None)
+    if context is None or lists.rdd.getNumPartitions() >= context.defaultParallelism:
+        return lists
+    return lists.repartition(context.defaultParallelism)
 
 
 def _moment(now: Moment | None, unit: str | None) -> float | None:
