@@ -29,11 +29,12 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import torch
 
@@ -79,6 +80,8 @@ class Run:
     closed: int = 0
     """Slow clients that the server closed."""
     memory: list[int] = field(default_factory=list)
+    cores: list[tuple[float, float]] = field(default_factory=list)
+    """Cores that the server used between two reloads, and all processes of the machine."""
     away: list[tuple[float, float]] = field(default_factory=list)
     reloads: Counter[str] = field(default_factory=Counter)
 
@@ -91,9 +94,23 @@ class Run:
         return self.now > self.seconds
 
 
+def requests_of(size: Size, seed: int) -> Iterator[tuple[str, bytes, str | None]]:
+    """Recommendations, events and recommendations of stored users: the path, the request, the id of the event."""
+    rng, asked = random.Random(seed), histories(size)
+    for number in itertools.count():
+        drawn, user = rng.random(), f"u{number % 500}"
+        if drawn < 0.7:
+            yield "/recommend", message("POST", "/recommend", {"history": rng.choice(asked)}), None
+        elif drawn < 0.85:
+            event = {"user": user, "item": number % size.items, "id": f"event-{seed}-{number}"}
+            yield "/events", message("POST", "/events", {"events": [event]}), event["id"]
+        else:
+            yield "/users", message("GET", f"/users/{user}/recommendations"), None
+
+
 async def arrivals(run: Run, rate: float, size: Size) -> None:
-    """Recommendations, events and recommendations of stored users, at random moments."""
-    rng, asked, free = random.Random(1), histories(size), []
+    """Requests at random moments."""
+    rng, free = random.Random(1), []
     tasks: set[asyncio.Task[None]] = set()
 
     async def one(path: str, request: bytes, event: str | None) -> None:
@@ -105,19 +122,12 @@ async def arrivals(run: Run, rate: float, size: Size) -> None:
         if event is not None and status == "200":
             run.acknowledged.add(event)
 
-    due, number = run.now, 0
-    while not run.over:
+    due = run.now
+    for path, request, event in requests_of(size, seed=1):
         due += rng.expovariate(rate)
         await asyncio.sleep(max(0.0, due - run.now))
-        number, drawn, event = number + 1, rng.random(), None
-        if drawn < 0.7:
-            path, request = "/recommend", message("POST", "/recommend", {"history": rng.choice(asked)})
-        elif drawn < 0.85:
-            event = f"event-{number}"
-            body = {"events": [{"user": f"u{number % 500}", "item": number % size.items, "id": event}]}
-            path, request = "/events", message("POST", "/events", body)
-        else:
-            path, request = "/users", message("GET", f"/users/u{number % 500}/recommendations")
+        if run.over:
+            break
         task = asyncio.create_task(one(path, request, event))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
@@ -211,7 +221,10 @@ def probe(run: Run) -> None:
 async def reload(run: Run, every: float, model: Path, good: list[Path], infinite: Path) -> None:
     """Publish another version every few seconds; each fifth is broken."""
     for number in itertools.count(1):
+        psutil.cpu_percent()
+        used, began = run.server.cpu, run.now
         await asyncio.sleep(every)
+        run.cores.append(((run.server.cpu - used) / (run.now - began), psutil.cpu_percent() / 100 * psutil.cpu_count()))
         if run.over:
             return
         run.memory.append(run.server.resident)
@@ -271,6 +284,7 @@ def result(run: Run, address: str, rate: float, metrics: str) -> dict[str, Any]:
         "wrong": wrong[:50], "fuzzed": dict(run.fuzzed), "slow_clients_closed": run.closed, "away": run.away,
         "reloads": dict(run.reloads), "acknowledged": len(run.acknowledged), "lost": lost[:50],
         "health": {"probes": len(run.health), "longest_seconds_and_moments": sorted(run.health, reverse=True)[:10]},
+        "cores_of_server_and_machine": [[round(one, 2) for one in pair] for pair in run.cores],
         "resident_mib": [size >> 20 for size in run.memory],
         "claims": {
             "only_503_while_the_database_is_away": not wrong,
@@ -320,9 +334,10 @@ def main() -> None:
             shutil.copytree(good[0], model)
             address = database.database("faults")
             with served(model, "--store", address, *arguments.options.split()) as server:
-                requests = [message("POST", "/recommend", {"history": history}) for history in histories(size)]
-                asyncio.run(saturate(server, requests, size.clients, 2))
-                most = asyncio.run(saturate(server, requests, size.clients, 5)).to_json()["per_second"]
+                drawn = requests_of(size, seed=0)
+                for seconds in (2, 10):  # the first time warms up
+                    requests = [request for _, request, _ in itertools.islice(drawn, 10_000)]
+                    most = asyncio.run(saturate(server, requests, size.clients, seconds)).to_json()["per_second"]
                 rate = arguments.rate or most / 2
                 run = Run(server, 60 * arguments.minutes)
                 reloads = reload(run, arguments.every, model, good, infinite)
