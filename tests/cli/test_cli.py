@@ -619,7 +619,7 @@ def test_recommend_under_rules_that_compose_a_list(cli: Cli, shop: Shop, tmp_pat
     assert "boost" in shown.out
     assert "no rule changed the list" in cli("recommend", model, "i01", "--explain-rules").out
     refused(cli("recommend", model, "i01", "--at-most", "brand=2"), "no column 'brand'; it has kind")
-    refused(cli("recommend", model, "i01", "--cooldown", "7"), "write it as '7 days' or '5 items'")
+    refused(cli("recommend", model, "i01", "--cooldown", "7"), "write it as '7 days', '5 items' or '7 days of buy'")
     stock = tmp_path / "stock.csv"
     stock.write_text("sku,left\ni04,3\ni05,1\n")
     found = cli("recommend", model, "i01", "--candidates", f"@{stock}", "--json").json

@@ -26,7 +26,7 @@ COMMANDS = {
     "fetch": "Fetch one of the paper's data sets and turn it into a log that `prepare` and `train` read.",
     "inspect": "Report the contents of a log: users, items, repeats, times and bad rows.",
     "prepare": "Turn a log into sequences: filtered, in order, split; memory-mapped arrays with a manifest.",
-    "encode": "Encode the texts of an item table with an encoder of your own, as a column of vectors for --features.",
+    "encode": "Encode the texts of an item table with a sentence encoder, as a column of vectors for --features.",
     "train": "Train a model on a log, keeping the epoch that validates best.",
     "runs": "Show the runs of a folder side by side: options that differ, figures and curves.",
     "evaluate": "Rank every held-out target against the whole catalogue, and split the numbers by repeat and new.",
