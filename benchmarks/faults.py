@@ -24,7 +24,7 @@ import random
 import re
 import shutil
 import signal
-import socket
+import sys
 import tempfile
 import time
 import urllib.request
@@ -74,8 +74,8 @@ class Run:
     statuses: list[tuple[str, str, float, float]] = field(default_factory=list)
     """Path, status, and the moments of sending and of the answer, in seconds since the beginning."""
     acknowledged: set[str] = field(default_factory=set)
-    health: list[tuple[float, float]] = field(default_factory=list)
-    """Seconds until /health answered, and the moment of asking."""
+    health: list[tuple[float, float, float]] = field(default_factory=list)
+    """Seconds until /health answered, the moment of asking, and how late the probe itself was woken up after it."""
     fuzzed: Counter[str] = field(default_factory=Counter)
     closed: int = 0
     """Slow clients that the server closed."""
@@ -204,18 +204,33 @@ async def fuzz(run: Run) -> None:
         await asyncio.sleep(0.1)
 
 
-def probe(run: Run) -> None:
-    """A new connection each time, as a load balancer makes; in a thread, so that this client's load is not measured."""
-    while not run.over:
-        began = run.now
-        try:
-            with socket.create_connection(("127.0.0.1", run.server.port), timeout=60) as connection:
-                connection.sendall(message("GET", "/health"))
-                answered = connection.recv(4096).startswith(b"HTTP/1.1 200")
-        except OSError:
-            answered = False
-        run.health.append((run.now - began if answered else float("inf"), began))
-        time.sleep(0.2)
+PROBE = """
+import json, socket, sys, time
+port, until, found = int(sys.argv[1]), time.perf_counter() + float(sys.argv[2]), []
+first = time.perf_counter()
+while (began := time.perf_counter()) < until:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            connection.sendall(b"GET /health HTTP/1.1\\r\\nhost: localhost\\r\\n\\r\\n")
+            answered = connection.recv(4096).startswith(b"HTTP/1.1 200")
+    except OSError:
+        answered = False
+    took = time.perf_counter() - began
+    time.sleep(0.2)
+    found.append((took if answered else 1e9, began - first, time.perf_counter() - began - took - 0.2))
+print(json.dumps(found))
+"""
+
+
+async def probe(run: Run) -> None:
+    """Ask for /health as a load balancer does, from a process of its own, so that the load of this one is not measured.
+
+    How late the machine wakes that process up shows how much of a delay is not the server's.
+    """
+    command = sys.executable, "-c", PROBE, str(run.server.port), str(run.seconds)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    printed, _ = await process.communicate()
+    run.health = json.loads(printed)
 
 
 async def reload(run: Run, every: float, model: Path, good: list[Path], infinite: Path) -> None:
@@ -283,7 +298,11 @@ def result(run: Run, address: str, rate: float, metrics: str) -> dict[str, Any]:
         "statuses": dict(Counter(f"{path} {status}" for path, status, *_ in run.statuses)),
         "wrong": wrong[:50], "fuzzed": dict(run.fuzzed), "slow_clients_closed": run.closed, "away": run.away,
         "reloads": dict(run.reloads), "acknowledged": len(run.acknowledged), "lost": lost[:50],
-        "health": {"probes": len(run.health), "longest_seconds_and_moments": sorted(run.health, reverse=True)[:10]},
+        "health": {
+            "probes": len(run.health), "longest": sorted(run.health, reverse=True)[:10],
+            "p99_seconds": sorted(run.health)[len(run.health) * 99 // 100][0],
+            "latest_wake_up_of_the_probe": max(late for *_, late in run.health),
+        },
         "cores_of_server_and_machine": [[round(one, 2) for one in pair] for pair in run.cores],
         "resident_mib": [size >> 20 for size in run.memory],
         "claims": {
@@ -303,7 +322,7 @@ async def load(run: Run, rate: float, size: Size, reloads: Awaitable[None], data
         arrivals(run, rate, size),
         *(slow_client(run, number) for number in range(slow)),
         fuzz(run),
-        asyncio.to_thread(probe, run),
+        probe(run),
         reloads,
         disturb(run, database),
     )

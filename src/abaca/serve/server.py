@@ -28,10 +28,6 @@ GRACE = 20
 END_SECONDS = 29.0
 """Seconds after which the process ends, whatever still waits."""
 
-SWITCH_SECONDS = 0.001
-"""How long a thread may compute while others wait: a fifth of Python's default. Probes are answered about twice as
-fast while a model is read, for about 4 % of the CPU of a request."""
-
 OTHER_FILES = 64
 """Open files that are no connections: models, the store, the log."""
 
@@ -54,7 +50,6 @@ def run(
     app: FastAPI, sockets: Sequence[socket.socket], limits: Limits | None = None, worker: Worker | None = None
 ) -> None:
     """Serve until SIGTERM or SIGINT; SIGHUP reloads the models. A worker gets its connections from its supervisor."""
-    sys.setswitchinterval(SWITCH_SECONDS)
     metrics: Metrics = app.state.metrics
     hooks = Hooks(metrics.refusal) if worker is None else Hooks(metrics.refusal, worker.ended)
     config = uvicorn.Config(
