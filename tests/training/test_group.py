@@ -205,6 +205,8 @@ def test_torchrun_finishes_a_run_by_itself_that_is_killed_ten_times(
         if launched.poll() is not None:
             break
         workers = agent.children()
+        if not workers:  # between two starts
+            continue
         rng.choice(workers).kill()
         psutil.wait_procs(workers, timeout=60)
         killed_at.append(taken)

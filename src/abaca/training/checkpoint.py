@@ -348,7 +348,8 @@ def load_model(folder: str | Path) -> Saved:
             raise ValueError(f"{POPULARITY} is not a count for each of {catalogue.size} items")
         ranks = build_ranks(document, catalogue, tensors)
     except (OSError, LookupError, ValueError, TypeError, RuntimeError, SafetensorError, SpecError) as error:
-        raise ModelError(f"{folder}: the files do not belong together ({error}); train again") from error
+        fault = str(error).partition("\nException raised from")[0]  # torch's own stack comes after it
+        raise ModelError(f"{folder}: the files do not belong together ({fault}); train again") from error
     return Saved(
         ranks, document["encoder"], document["output"], document["encoder_options"], catalogue, document["training"],
         _index_record(folder, document, paths), document.get("output_options", {}), evidence,
