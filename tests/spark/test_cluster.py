@@ -123,8 +123,26 @@ def test_recommendations_are_those_of_one_process(cluster: Any, tmp_path: Path) 
     frame = cluster.read.parquet(str(tmp_path / "in.parquet")).repartition(4)
     answers = abaca.spark.recommend(tmp_path / "model", frame, policy=policy)
     assert_same_answers(pyarrow.parquet.read_table(tmp_path / "ours.parquet"), answers.toArrow())
-    assert spread(frame.coalesce(1)).rdd.getNumPartitions() == 2  # one for each core
-    assert spread(frame) is frame
+
+
+def test_every_core_gets_rows_of_a_file_with_one_row_group(cluster: Any, tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"user": range(1000)}), path)
+    half = str(path.stat().st_size // 2 + 1)
+    cut = {"spark.sql.files.maxPartitionBytes": half, "spark.sql.files.openCostInBytes": "0"}
+    for name, value in cut.items():
+        cluster.conf.set(name, value)
+    try:
+        frame = cluster.read.parquet(str(path))
+        rows, spread_rows = (each.rdd.glom().map(len).collect() for each in (frame, spread(frame)))
+        assert len(rows) > 1
+        assert max(rows) == sum(rows) == sum(spread_rows) == 1000
+        assert min(spread_rows) > 300
+    finally:
+        for name in cut:
+            cluster.conf.unset(name)
+    many = frame.repartition(8)
+    assert spread(many) is many
 
 
 def test_the_histories_of_a_log_are_those_of_one_process_and_an_index_is_used(cluster: Any, tmp_path: Path) -> None:

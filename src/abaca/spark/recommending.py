@@ -34,6 +34,8 @@ MODEL = "model"
 """The folder in the archive that executors are sent."""
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
+MANY = 4
+"""With this many partitions for each core, those without rows matter little."""
 
 
 def recommend(
@@ -172,11 +174,12 @@ def _lists(
 
 
 def spread(lists: "DataFrame") -> "DataFrame":
-    """The rows of files in at least as many partitions as there are cores: a small file is long work."""
+    """The rows of files over all cores. Spark cuts files by bytes, but a row group stays whole in one partition."""
     context = getattr(lists.sparkSession, "_sc", None)
-    if context is None or lists.rdd.getNumPartitions() >= context.defaultParallelism:
+    if context is None:
         return lists
-    return lists.repartition(context.defaultParallelism)
+    cores, partitions = context.defaultParallelism, lists.rdd.getNumPartitions()
+    return lists if partitions >= MANY * cores else lists.repartition(max(cores, partitions))
 
 
 def _moment(now: Moment | None, unit: str | None) -> float | None:
