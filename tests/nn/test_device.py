@@ -81,11 +81,29 @@ for encoder in ENCODERS:
         assert (rounded - exact).norm() < 0.1 * exact.norm()
 """
 
+AUTOCAST_FIT = """
+import numpy as np
+import pyarrow
+import torch
+from abaca.recommender import Recommender
+
+torch.set_num_threads(1)
+users, length, items = 100, 12, 30
+begin = np.random.default_rng(0).integers(items, size=(users, 1))
+columns = np.repeat(np.arange(users), length), ((begin + np.arange(length)) % items).ravel()
+log = pyarrow.table([*columns, np.tile(np.arange(length), users)], names=["user", "item", "time"])
+for encoder in ("hstu", "sasrec", "gru4rec"):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        fitted = Recommender(encoder, "softmax+CP+habits+followers", epochs=3).fit(log, progress=False)
+    assert fitted.saved.training["with_evidence"] > 0.9, (encoder, fitted.saved.training["with_evidence"])
+"""
+
 
 @pytest.mark.slow
-def test_bfloat16_autocast() -> None:
+@pytest.mark.parametrize("code", [AUTOCAST, AUTOCAST_FIT], ids=["loss", "fit"])
+def test_bfloat16_autocast(code: str) -> None:
     """In a process of its own: some virtual machines announce instructions for bfloat16 that they do not have."""
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", AUTOCAST]
+    command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

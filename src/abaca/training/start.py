@@ -35,6 +35,7 @@ PAIRS = 1 << 24
 
 
 @torch.no_grad()
+@torch.autocast("cpu", enabled=False)  # type: ignore[untyped-decorator]  # sparse products have no bfloat16
 def start_from_counts(model: Model, rows: Histories, seed: int) -> None:
     """Set every item table of a fresh model, and the projections that are multiplied with it, from training rows."""
     keys, weights = cooccurrences(rows, model.catalogue)
