@@ -321,6 +321,7 @@ def test_the_terms_of_a_score_are_shown_and_add_up(browser: Browser, tmp_path: P
         for bar, value in zip(bars, shown, strict=False):  # negative bars end where positive ones begin
             assert (bar["right"] if value < 0 else bar["left"]) == pytest.approx(zero, abs=1)
         page.get_by_text("JSON", exact=True).click()
+        expect(page.locator("pre")).not_to_be_empty()  # it is written by an event that follows the click
         answer = json.loads(page.locator("pre").inner_text())
         assert [item["terms"] for item in answer["items"]] == [pytest.approx(item.terms, abs=1e-4) for item in found]
     finally:
