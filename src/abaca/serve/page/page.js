@@ -158,8 +158,8 @@ function writeAddress() {
   window.history.replaceState(null, "", `#${fields}`);
 }
 
-async function readAddress() {
-  const fields = new URLSearchParams(location.hash.slice(1));
+/** Fill the form from the address at once: what is chosen while models and titles load stays chosen. */
+function readAddress(fields) {
   let listed;
   try {
     listed = read(fields.get("history") ?? "[]");
@@ -170,23 +170,26 @@ async function readAddress() {
   byId("n").value = fields.get("n") ?? 10;
   const repeats = [...document.querySelectorAll("[name=repeats]")];
   (repeats.find((choice) => choice.value === fields.get("repeats")) ?? repeats[0]).checked = true;
-  state.history = await titled(listed);
-  byId("model").value = fields.get("model") ?? "";
+  state.history = listed.map((id) => ({ id, title: String(id) }));
+}
+
+function chooseModel(name) {
+  byId("model").value = name;
   if (byId("model").selectedIndex < 0) {
     byId("model").value = "";
-    throw new Refusal(0, `No model named ${fields.get("model")} is served.`, "Choose a model below.");
+    throw new Refusal(0, `No model named ${name} is served.`, "Choose a model below.");
   }
 }
 
-/** Items of ids; an unknown id is its own title. */
-async function titled(listed) {
-  const names = [...new Set(listed.map(String))];
+/** Give the items of the history their titles; an unknown id is its own title. */
+async function nameHistory() {
+  const names = [...new Set(ids().map(String))];
   const titles = new Map();
   for (let start = 0; start < names.length; start += LOOKED_UP) {
     const query = new URLSearchParams(names.slice(start, start + LOOKED_UP).map((id) => ["id", id]));
     for (const { id, title } of (await ask(`/items?${query}`)).items) titles.set(String(id), title);
   }
-  return listed.map((id) => ({ id, title: titles.get(String(id)) ?? String(id) }));
+  state.history = state.history.map(({ id, title }) => ({ id, title: titles.get(String(id)) ?? title }));
 }
 
 // ---------------------------------------------------------------- recommendations
@@ -197,6 +200,7 @@ for (const choice of document.querySelectorAll("[name=repeats], #n, #model")) ch
 /** Recommend by every model that is shown; only the latest answer is drawn. */
 async function refresh() {
   drawHistory();
+  if (!state.models.length) return; // still loading: begin() refreshes in the end
   writeAddress();
   const turn = ++state.turn;
   byId("models").setAttribute("aria-busy", "true");
@@ -262,7 +266,9 @@ function slide(before) {
 // ---------------------------------------------------------------- begin
 
 async function begin() {
+  const fields = new URLSearchParams(location.hash.slice(1));
   try {
+    readAddress(fields);
     const about = await ask("/model");
     state.models = about.models;
     byId("user-form").hidden = !about.store;
@@ -271,7 +277,8 @@ async function begin() {
     const all = make("option", { value: "" }, "All");
     byId("model").replaceChildren(all, ...state.models.map(({ name }) => make("option", { value: name }, name)));
     byId("model-label").hidden = state.models.length < 2;
-    await readAddress();
+    chooseModel(fields.get("model") ?? "");
+    await nameHistory();
     await refresh();
   } catch (error) {
     showError(error, () => { clearError(); begin(); });
