@@ -31,12 +31,12 @@ def night(log: Path, folder: Path) -> None:
     # 2. Train on all but the last two purchases of each user.
     model = abaca.Recommender("gru4rec", epochs=3, dim=16, seed=0).fit(sequences)
 
-    # 3. Check: a model that a simple rule beats by far is not published, and the old one stays.
+    # 3. Check: a model that a baseline beats by far is not published, and the old one stays.
     found = model.evaluate().mean("ndcg@10")
     rule = max(evaluate_baselines(sequences, "test", (10,)), key=lambda result: result.mean("ndcg@10"))
     print(f"NDCG@10 {found:.4f}; the best rule, {rule.name}, has {rule.mean('ndcg@10'):.4f}")
     if found < 0.9 * rule.mean("ndcg@10"):
-        raise SystemExit("the model is worse than a simple rule; the old one stays")
+        raise SystemExit("the model is worse than a baseline; the old one stays")
 
     # 4. Publish: train on everything, for as many epochs as were best, and replace the model in one step.
     model.fit(sequences, refit=True)

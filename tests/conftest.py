@@ -1,4 +1,4 @@
-"""What several tests need: one thread, a Spark for small logs, and a small synthetic log prepared once."""
+"""What several tests need: one thread, a Spark for small logs, a small synthetic log prepared once, and commands."""
 
 import os
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from abaca.data.log import read_log
 from abaca.data.prepare import prepare
 from abaca.data.sequences import Sequences
 from abaca.data.synthetic import synthetic_log
+from commandline import Cli, runner
 
 hypothesis.settings.register_profile("abaca", deadline=None, database=None, derandomize=True)
 hypothesis.settings.load_profile("abaca")
@@ -33,3 +34,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Sequences:
     folder: Path = tmp_path_factory.mktemp("small") / "sequences"
     with read_log(synthetic_log("copy-after-repeat", users=60, items=40, length=14, seed=5)) as log:
         return prepare(log, folder)
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Runs a command in this process."""
+    return runner(monkeypatch, capsys)

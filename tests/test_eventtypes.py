@@ -1,7 +1,6 @@
 """Types of events from a log to answers: learned from views, predicted for purchases, the same on every surface."""
 
 import json
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from fastapi.testclient import TestClient
 
 import abaca
 from abaca.batch import recommend_file
-from abaca.cli import app, main
 from abaca.data.queries import HistorySource
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import LogError, QueryError
@@ -27,6 +25,7 @@ from abaca.serve.app import make_app
 from abaca.serve.metrics import Metrics
 from abaca.serve.service import Service
 from abaca.serve.store import open_store
+from commandline import Cli
 
 LOG = synthetic_log("view-then-buy", 200, 60, 25, 0)
 ROUND = ["view", "view", "view", "cart"]
@@ -256,31 +255,18 @@ def test_an_update_keeps_the_types_and_refuses_new_ones() -> None:
         first.update(other, whole=True)
 
 
-def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(*words: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["abaca", *words])
-        monkeypatch.setattr(app, "registered_commands", [])
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        said = capsys.readouterr()
-        assert code == 0, said.err
-        return said.out
-
+def test_the_command_line(tmp_path: Path, cli: Cli) -> None:
     log, model, prepared = (str(tmp_path / name) for name in ("log.parquet", "model", "prepared"))
     pyarrow.parquet.write_table(LOG.slice(0, 1500).rename_columns(["user", "item", "time", "kind"]), log)
     quick = ["--epochs", "1", "--dim", "8", "--output", "softmax+C"]
-    run("train", log, model, "--event", "kind", "--targets-of", "buy", "--event-weights", "view=0.2,cart=0.5", *quick)
+    weights = ["--targets-of", "buy", "--event-weights", "view=0.2,cart=0.5"]
+    assert cli("train", log, model, "--event", "kind", *weights, *quick).code == 0
     made = abaca.load(model)
     assert made.saved is not None
     assert made.saved.training["type_weights"] == pytest.approx({"buy": 1.0, "cart": 0.5, "view": 0.2})
-    said = run("evaluate", model, log, "--no-baselines")
+    said = cli("evaluate", model, log, "--no-baselines").done
     assert "repeat: an earlier event of type buy with the same item" in said
-    manifest = json.loads(run("prepare", log, prepared, "--event", "kind", "--json"))
+    manifest = cli("prepare", log, prepared, "--event", "kind", "--json").json
     assert manifest["event_types"]["targets"] == ["buy", "cart", "view"]
-    one = run(
-        "prepare", log, prepared, "--event", "kind", "--events", "buy", "--overwrite", "--json", "--min-user", "1"
-    )
-    assert "event_types" not in json.loads(one)
+    one = ["--events", "buy", "--overwrite", "--json", "--min-user", "1"]
+    assert "event_types" not in cli("prepare", log, prepared, "--event", "kind", *one).json

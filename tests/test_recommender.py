@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import json
+import math
 import shutil
 import tempfile
 import tomllib
@@ -324,12 +325,6 @@ def test_refit_after_a_split_by_time_knows_the_cold_items_too() -> None:
     assert 77 in recommender.recommend([1], 100).ids
 
 
-def test_the_encoder_of_a_transformer_holds_the_longest_window() -> None:
-    made = quick("sasrec", targets=9, overlap=5, window=3)
-    assert made._sizes()["window"] == 14
-    assert quick("sasrec", targets=2, overlap=1, window=30)._sizes()["window"] == 30
-
-
 @pytest.mark.parametrize(
     ("option", "said"),
     [
@@ -383,7 +378,7 @@ def test_encoders_and_outputs_that_do_not_exist_are_refused() -> None:
             Recommender(encoder)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="mos has at most 1000 queries"):
         Recommender(output="mos:999999999")
-    with pytest.raises(SpecError, match="encoder 'lstm' is not one of gru4rec, sasrec"):
+    with pytest.raises(SpecError, match=r"encoder 'lstm' is not one of gru4rec, sasrec, .*, auto$"):
         Recommender("lstm")
     with pytest.raises(SpecError, match="did you mean"):
         Recommender(output="softmax+CRP:100")
@@ -537,7 +532,7 @@ def test_progress_is_shown_only_where_somebody_sees_it(
 ) -> None:
     quick(epochs=1).fit(LOG)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("abaca.recommender.is_interactive", lambda: True)
+    monkeypatch.setattr("abaca.training.progress.is_interactive", lambda: True)
     quick(epochs=1).fit(LOG, progress=False)
     quick(epochs=1).fit(LOG, callback=Callback())
     assert capsys.readouterr().err == ""
@@ -565,7 +560,12 @@ def test_a_baseline_goes_through_the_cycle_too(name: str, tmp_path: Path) -> Non
     assert found == rule.recommend(history, 30, exclude=[history[0]])
     never = set(history) if name == "rules without history" else {history[0]}
     assert set(found.ids) == set(LOG["item"].to_pylist()) - never
-    assert (found.items[0].probability is None) == (name != "counts alone")
+    for item in found.items:
+        assert item.partition == "rule"
+        assert item.repeat == (item.id in history)
+        assert (item.probability is None) == (item.logit is None) == (name != "counts alone")
+    odds = [item.probability / math.exp(item.logit) for item in found.items if item.probability and item.logit]
+    assert odds == pytest.approx([odds[0]] * len(odds) if odds else [])
     assert json.dumps(found.to_json(), allow_nan=False)
     assert repr(loaded) == f"Recommender(rule {name}, 30 items)"
 
@@ -586,7 +586,7 @@ def test_what_a_baseline_does_not_have_is_refused(tmp_path: Path) -> None:
         Recommender(baseline="popularity", epochs=3)
     rule = Recommender(baseline="popularity", min_user=2).fit(LOG)
     for call in (lambda: rule.similar(1), rule.ranker):
-        with pytest.raises(ModelError, match="'popularity' is a simple rule: it has no item vectors"):
+        with pytest.raises(ModelError, match="'popularity' is a baseline: it has no item vectors"):
             call()
 
 

@@ -23,7 +23,7 @@ ENOUGH, ENOUGH_SHORT = 10_000_000, 2_500_000
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 20
 WHOLE, SAMPLED, LEAST_SHARE = 5_000, 2_000, 0.05
 """Up to WHOLE items the loss reads all; else about SAMPLED beside those of the batch, and LEAST_SHARE at least."""
-RARE, AHEAD = 0.1, 0.3
+RARE, AHEAD = 0.01, 0.3
 """Where histories are short and a smaller share than RARE of the rows are repeats, AHEAD of the targets come soon."""
 ENOUGH_USERS = 20_000
 """Users whose rows tell the share of repeats."""

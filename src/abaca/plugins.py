@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from abaca.errors import SpecError
 from abaca.nn.encoders import ENCODERS, Encoder
 from abaca.nn.outputs import OUTPUTS, Output, OutputSpec
+from abaca.options import AUTO
 
 Kind = TypeVar("Kind", bound=type[Any])
 
@@ -54,8 +55,10 @@ def encoder_name(encoder: Any) -> tuple[Any, dict[str, Any]]:
     """The name of an encoder that is given by name, class or object, and the options of the object."""
     if isinstance(encoder, Encoder):
         return register(type(encoder)).name, asdict(encoder.options)
-    if not isinstance(encoder, type):
+    if isinstance(encoder, str) and encoder in ENCODERS:
         return encoder, {}
+    if not isinstance(encoder, type):
+        raise SpecError(f"encoder {encoder!r} is not one of {', '.join(ENCODERS)}, {AUTO}")
     kind: type[Encoder] = register(encoder)
     return kind.name, {}
 

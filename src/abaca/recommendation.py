@@ -38,7 +38,8 @@ class Recommendation:
     repeat: bool
     """Whether it is in the history; where only some types of events are predicted, with an event of such a type."""
     partition: str
-    """The part that scored it: copy, rerank, explore; or popular where no item of the history is known."""
+    """The part that scored it: copy, rerank, explore; popular where no item of the history is known; rule of a saved
+    baseline."""
     times: int = 0
     """How often it is in the history."""
     ago: int | None = None
@@ -284,7 +285,7 @@ class Advisor:
             chosen.partition,
             len(at),
             past.length - at[-1] if at else None,
-            chosen.logit if why.terms else None,
+            None if chosen.probability is None else chosen.logit,
             why.terms,
             why.argued_by,
             f"{'repeat' if repeat else 'new'} · {why.argued_by}: {why.words}" if why.argued_by else "",

@@ -1,77 +1,55 @@
 """The public interface: fit, recommend, evaluate, save, load."""
 
 import copy
-import os
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 
-from abaca.auto import MODES, Shape, suited, suited_encoder
-from abaca.data.folder import check_apart
+from abaca.auto import MODES
 from abaca.data.ledger import as_log, rows_of
 from abaca.data.log import Log, read_log
 from abaca.data.moments import Moment, Now, Times
-from abaca.data.prepare import PrepareOptions, prepare
+from abaca.data.prepare import PrepareOptions
 from abaca.data.queries import HistorySource
 from abaca.data.reading.columns import Columns
 from abaca.data.reading.tables import is_table, to_arrow
 from abaca.data.sequences import Sequences, is_prepared
-from abaca.data.temporary import Temporary
 from abaca.display import RecommendationBatch, html_table
-from abaca.errors import LogError, ModelError, QueryError, SpecError
+from abaca.errors import ModelError, QueryError, SpecError
 from abaca.evaluation.baselines import Baseline
 from abaca.evaluation.evaluate import Evaluation, evaluate
 from abaca.evaluation.ranker import ModelRanker
 from abaca.histories import TypeNames
 from abaca.nn.device import choose_device
-from abaca.nn.encoders import Encoder, encoder_class
-from abaca.nn.outputs import Output, make_output
-from abaca.options import (
-    AUTO,
-    DEFAULT_ENCODER,
-    DEFAULT_OUTPUT,
-    TrainingOptions,
-    check_names,
-    rule_options,
-    sort_options,
-)
-from abaca.plugins import encoder_name, output_layer, output_name, register, saved_options
+from abaca.nn.encoders import Encoder
+from abaca.nn.outputs import Output
+from abaca.options import AUTO, DEFAULT_OUTPUT, check_names
+from abaca.plugins import output_layer, register
 from abaca.policy import Policy
 from abaca.recommendation import Advisor, Recommendations
 from abaca.search.answer import IndexSearch
 from abaca.similar import SimilarItem, similar_items
 from abaca.training.budget import Clock, seconds_of
 from abaca.training.callbacks import Callback
-from abaca.training.candidates import candidates
-from abaca.training.checkpoint import RULE, Saved, load_model, locked_run, save_model
+from abaca.training.candidates import found_by, search_of
+from abaca.training.checkpoint import RULE, Saved, load_model, save_model
+from abaca.training.choice import Choice, as_given, rule_as_given, suited_to
 from abaca.training.document import options_of
 from abaca.training.group import Group, current
-from abaca.training.halving import LONGEST, Search, leave_search
+from abaca.training.halving import Search, leave_search
 from abaca.training.newitems import checked_items, with_items
-from abaca.training.progress import ProgressBar, is_interactive
-from abaca.training.run import Run
-from abaca.training.update import (
-    SLOWER,
-    UpdateOptions,
-    check_types,
-    counted,
-    hold_out_new,
-    new_rows,
-    prepare_options,
-    recorded,
-    replay,
-)
+from abaca.training.opening import check_not_prepared, check_place, opened_together, prepared, verified
+from abaca.training.progress import with_progress
+from abaca.training.run import Run, check_held_out
+from abaca.training.state import locked_run
+from abaca.training.update import UpdateOptions, check_types, counted, further_run, new_rows, prepare_options, recorded
 from abaca.types import Id
 
 Histories = Sequence[Sequence[Id]] | Mapping[Id, Sequence[Id]]
-
-SEARCHED_ENCODERS = ("sasrec", "gru4rec")
-"""The encoders that a fit within a budget compares, where none is given."""
 
 
 class Recommender:
@@ -82,7 +60,7 @@ class Recommender:
     `seed`, …), of the encoder (`dim`, `dropout`, …) and of preparing a log (`min_user`, `split`, …). With
     `options="auto"` those that are not given are chosen by the size of the log when it is fitted; with "fixed" they
     have the same values for every log, and an encoder that is not given is sasrec. `device` is cpu, cuda, or auto for a
-    GPU where there is one. With `baseline` it is a simple rule instead, such as "personal frequency"; its only options
+    GPU where there is one. With `baseline` it is a baseline instead, such as "personal frequency"; its only options
     are those of preparing a log.
     """
 
@@ -96,23 +74,13 @@ class Recommender:
         device: str = "auto",
         **given: Any,
     ) -> None:
-        self.output_options, self.encoder_options = dict[str, Any](), dict[str, Any]()
         if options not in MODES:
             raise SpecError(f"options '{options}' is not one of {', '.join(MODES)}")
-        self._auto, self._given, self.chosen = options == "auto", dict(given), dict[str, Any]()
-        self._any_encoder = encoder == AUTO
-        if baseline is not None:
-            self.encoder, self.output = RULE, baseline
-            self.training, self.prepare = TrainingOptions(), rule_options(baseline, given)
+        if baseline is None:
+            choice, self._given, self.prepare = as_given(encoder, output, given, auto=options == "auto")
         else:
-            self.encoder, sizes = encoder_name(DEFAULT_ENCODER if self._any_encoder else encoder)
-            self.output, chosen = output_name(output)
-            self.output_options = saved_options(self.output, chosen)
-            sizes_type = encoder_class(self.encoder).Options
-            self._given = {name: value for name, value in sizes.items() if name != "window"} | given
-            self.training, sizes, self.prepare = sort_options(self.encoder, sizes_type, self._given)
-            self.encoder_options = saved_options(self.encoder, sizes)
-        self._of_preparing = [field.name for field in fields(PrepareOptions) if field.name in given]
+            choice, self._given, self.prepare = rule_as_given(baseline, given)
+        self._take(choice)
         self.device = choose_device(device)
         self.saved: Saved | None = None
         self._items: Any = None
@@ -159,74 +127,30 @@ class Recommender:
         group = current()
         where = None if folder is None or group.rank else Path(folder)
         clock = None if budget is None else self._clock(budget, refit)
-        self._check_place(data, where)
+        check_place(data, where, self._given.options)
         self._run(refit)  # refuses a refit without a fit
         self._items = self._item_table(refit) if items is None else items
-        callbacks = _callbacks(callback, progress=progress)
+        callbacks = with_progress(callback, progress)
         with ExitStack() as stack:
             keep = not (resume or overwrite or group.restarted)
             group.first(lambda: None if where is None else stack.enter_context(locked_run(where, keep=keep)))
             if updatable:
                 data = group.lead(lambda: self._log(data)) or data
-            sequences = self._open_together(data, items if is_prepared(data) else self._items, group)
+            table = items if is_prepared(data) else self._items
+            sequences = opened_together(group, lambda: self.open(data, table))
             if not refit and self.encoder != RULE:
-                self._choose_options(sequences)
+                self._take(suited_to(sequences, self._choice, self._given))
             run = replace(self._run(refit), ledger=rows_of(data) if updatable and not group.rank else None)
-            search = None if clock is None else self._search(run, sequences)
+            search = None if clock is None else search_of(run, sequences, self._choice, self._given)
             resume = group.first(lambda: resume or _goes_on(search or run, sequences, where, group, overwrite))
             if search is not None and clock is not None:
                 saved = search.train(sequences, self.device, clock, where, resume=resume, callbacks=callbacks)
-                self._take_options(saved)
+                self._take(found_by(saved, self._choice, self._given))
             else:
                 group.first(lambda: None if where is None else leave_search(where, resume=resume))
                 saved = run.train(sequences, self.device, where, resume=resume, callbacks=callbacks)
         self.sequences = sequences
         return self._adopt(saved)
-
-    def _open_together(self, data: Any, items: Any, group: Group) -> Sequences:
-        """What all processes read: the first of each machine prepares a log or verifies a prepared folder."""
-        own = group.lead(lambda: self.open(data, items))
-        path = group.of_machine(None if own is None else own.path)
-        sequences = Sequences.open(path) if own is None else own
-        if len(set(group.gather(sequences.fingerprint))) > 1:
-            raise LogError("the machines of this run read different logs; give the same files to all of them")
-        return sequences
-
-    def _clock(self, budget: str, refit: bool) -> Clock:
-        """The time of a search; refused where there is nothing to search."""
-        if refit or self.encoder == RULE:
-            what = "a refit has the options of the earlier fit" if refit else "a baseline has no options to search"
-            raise SpecError(f"`budget`: {what}; leave it out")
-        return Clock(seconds_of(budget))
-
-    def _search(self, run: Run, sequences: Sequences) -> Search:
-        """What is compared within a budget; options that were given stay."""
-        longest = run.options.epochs if "epochs" in self._given else LONGEST
-        runs = [run, *(replace(rival, ledger=run.ledger) for rival in self._rivals(sequences))]
-        return Search(candidates(runs, self._given), longest)
-
-    def _rivals(self, sequences: Sequences) -> list[Run]:
-        """The runs of other encoders, where none was given; one that lacks an option that was given is left out."""
-        found = []
-        for name in SEARCHED_ENCODERS if self._any_encoder else ():
-            with suppress(SpecError):
-                layer = output_layer(self.output, self.output_options)
-                other = Recommender(name, layer, options="auto" if self._auto else "fixed", **self._given)
-                other._choose_options(sequences)
-                found += [other._run(False)] if name != self.encoder else []
-        return found
-
-    def _take_options(self, saved: Saved) -> None:
-        """The encoder and the options that a search found."""
-        self.encoder, self.encoder_options = saved.encoder, saved.encoder_options
-        self.training = TrainingOptions(**saved.training["options"])
-        values = {**saved.training["options"], **saved.encoder_options}
-        tried = {
-            "epochs",
-            *self.chosen,
-            *(name for trial in saved.training["budget"]["trials"] for name in trial["options"]),
-        }
-        self.chosen = {name: values[name] for name in values if name in tried and name not in self._given}
 
     def update(
         self,
@@ -254,15 +178,10 @@ class Recommender:
         if not given.train:
             self.sequences = None
             return self._adopt(recorded(saved, counted(saved, sequences), rows, sequences, given))
-        if saved.training["everything"]:
-            hold_out_new(sequences, rows.since)
-        rate = given.lr or self.training.lr / SLOWER
-        slower = replace(self.training, epochs=given.epochs, lr=rate, stop_after=0, patience=0)
-        kept = replay(sequences, rows, given)
-        run = replace(self._run(refit=False), options=slower, fitted=saved.evidence, start_from=saved, replay=kept)
-        trained = run.train(sequences, self.device, callbacks=_callbacks(callback, progress=progress))
+        run = further_run(self._run(refit=False), saved, sequences, rows, given)
+        trained = run.train(sequences, self.device, callbacks=with_progress(callback, progress))
         self.sequences = sequences
-        return self._adopt(recorded(saved, trained, rows, sequences, replace(given, lr=rate)))
+        return self._adopt(recorded(saved, trained, rows, sequences, replace(given, lr=run.options.lr)))
 
     def add_items(self, items: Any) -> "Recommender":
         """Know further items by their features: a table or a list of mappings, with `id` and the item table's columns.
@@ -272,60 +191,6 @@ class Recommender:
         saved = self._trained()
         rows = to_arrow(items).to_pylist() if is_table(items) else items
         return self._adopt(with_items(saved, checked_items(saved, rows)))
-
-    def _log(self, data: Any) -> Log:
-        """Data as a log, read as the log that it was trained on."""
-        if is_prepared(data):
-            raise SpecError("an update needs a log: a prepared folder has left rows out; give the log it was made of")
-        return data if isinstance(data, Log) else read_log(data, **self.reading)
-
-    def _choose_options(self, sequences: Sequences) -> None:
-        """Set the options that were not given, and the encoder where none was, to what suits the log."""
-        shape, found = Shape.of(sequences), dict[str, Any]()
-        if self._auto:
-            if self._any_encoder:
-                self._take_encoder(suited_encoder(shape))
-            sampled = make_output(output_layer(self.output, self.output_options)).can_sample
-            found = suited(self.encoder, shape, sampled=sampled)
-        self.chosen = {name: value for name, value in found.items() if name not in self._given}
-        of_training = {field.name for field in fields(TrainingOptions)}
-        self.training = replace(self.training, **{k: v for k, v in self.chosen.items() if k in of_training})
-        self.encoder_options |= {k: v for k, v in self.chosen.items() if k not in of_training}
-
-    def _take_encoder(self, encoder: str) -> None:
-        """Train with another encoder, unless it lacks an option that was given."""
-        if encoder == self.encoder:
-            return
-        with suppress(SpecError):
-            self.training, sizes, _ = sort_options(encoder, encoder_class(encoder).Options, self._given)
-            self.encoder, self.encoder_options = encoder, sizes
-
-    def _item_table(self, refit: bool) -> Any:
-        """The item table of an earlier fit; a refit of a loaded model takes the columns that it carries."""
-        columns = self.saved.catalogue.columns if refit and self.saved is not None else {}
-        if self._items is not None or not columns:
-            return self._items
-        return pyarrow.table({"id": self.saved.catalogue.ids, **columns})  # type: ignore[union-attr]
-
-    def _check_place(self, data: Any, where: Path | None) -> None:
-        """Refuse a run that would fail, before anything is read."""
-        if is_prepared(data) and self._of_preparing:
-            given = ", ".join(f"`{name}`" for name in self._of_preparing)
-            raise SpecError(f"the data is prepared already: {given} must be given to `abaca prepare`")
-        if where is not None:
-            path = data if isinstance(data, str | os.PathLike) else getattr(data, "path", None)
-            check_apart(where, None if path is None else Path(path))
-            _check_not_prepared(where)
-
-    def _run(self, refit: bool) -> Run:
-        """What is trained; a refit takes as many epochs as the earlier fit found best."""
-        what = (self.encoder, self.output, self._sizes(), self.training)
-        if not refit or self.encoder == RULE:
-            return Run(*what, 0 if refit else None, self.output_options)
-        best = self.saved.training.get("best_epoch") if self.saved else None
-        if best is None or self.saved is None:
-            raise ModelError("refit needs an earlier fit to know how many epochs are best; call fit(log) first")
-        return Run(*what, best + 1, self.output_options, self.saved.evidence)
 
     def recommend(
         self,
@@ -402,13 +267,12 @@ class Recommender:
 
         With `now` the model is told the time of each target, as if it was asked at that moment.
         """
-        self._trained()
+        saved = self._trained()
         sequences = self.sequences if data is None else self.open(data, options=self.learned)
         if sequences is None:
             raise ModelError("a loaded model does not carry its data; pass the log or the prepared folder to evaluate")
-        self._check_held_out(sequences)
-        ranks = self._trained().ranks
-        ranker = ranks if isinstance(ranks, Baseline) else self.ranker()
+        check_held_out(saved.training, sequences)
+        ranker = saved.ranks if isinstance(saved.ranks, Baseline) else self.ranker()
         return evaluate(ranker, sequences, targets, cutoffs, progress, now)
 
     def ranker(self) -> ModelRanker:
@@ -419,7 +283,7 @@ class Recommender:
     def save(self, folder: str | Path) -> None:
         """Write a model directory: safetensors and JSON, ids inside; a model that is there is replaced."""
         saved = self._trained()
-        _check_not_prepared(Path(folder))
+        check_not_prepared(Path(folder))
         with locked_run(Path(folder), keep=False):
             save_model(Path(folder), saved)
 
@@ -440,13 +304,13 @@ class Recommender:
         for kind in filter(None, (encoder, output)):
             register(kind)
         found = load_model(folder)
-        training, prepared = options_of(Path(folder), found.training)
+        training, prepare = options_of(Path(folder), found.training)
         saved = replace(found, index=None) if exact else found
         layer = output_layer(saved.output, saved.output_options)
         rule = saved.encoder == RULE
         recommender = cls(baseline=saved.output, device=device) if rule else cls(saved.encoder, layer, device=device)
-        recommender._auto = False  # a model that is fitted again keeps its options
-        recommender.training, recommender.prepare = training, prepared
+        recommender._given = recommender._given._replace(auto=False)  # a model that is fitted again keeps its options
+        recommender.training, recommender.prepare = training, prepare
         recommender.encoder_options = saved.encoder_options
         return recommender._adopt(saved)
 
@@ -454,41 +318,11 @@ class Recommender:
         """The same recommender with another model."""
         return copy.copy(self)._adopt(saved)
 
-    def _adopt(self, saved: Saved) -> "Recommender":
-        self.saved = saved
-        if isinstance(saved.ranks, Baseline):
-            self._advisor = Advisor(saved.ranks, saved.catalogue, self.time_unit, types=saved.types)
-            return self
-        saved.ranks.to(self.device)
-        ranker = self.ranker()
-        if saved.index is not None:
-            ranker.search = IndexSearch(saved.index, saved.model.table)
-        counts, retired = saved.popularity, saved.retired
-        self._advisor = Advisor(ranker, saved.catalogue, self.time_unit, counts, retired, saved.types)
-        return self
-
-    def _trained(self) -> Saved:
-        if self.saved is None:
-            raise ModelError("this recommender is not trained yet; call fit, or load a saved one with abaca.load")
-        return self.saved
-
     def open(self, data: Any, items: Any = None, options: PrepareOptions | None = None) -> Sequences:
         """What training reads: a prepared folder as it is, anything else prepared first."""
         if is_prepared(data):
-            if items is not None:
-                raise SpecError("the data is prepared already; give the item table when preparing it")
-            sequences = data if isinstance(data, Sequences) else Sequences.open(data)
-            sequences.verify()
-            return sequences
-        log = self._log(data)
-        temporary = Temporary()
-        try:
-            sequences = prepare(log, temporary.path / "sequences", options=options or self.prepare, items=items)
-        except BaseException:
-            temporary.close()
-            raise
-        weakref.finalize(sequences, temporary.close)
-        return sequences
+            return verified(data, items)
+        return prepared(self._log(data), items, options or self.prepare)
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -510,43 +344,66 @@ class Recommender:
         """How the log that it was trained on was prepared; before a fit, how one would be."""
         return self.prepare if self.saved is None else PrepareOptions(**self.saved.training["prepared"])
 
-    def _sizes(self) -> dict[str, Any]:
-        """The encoder's options, for the longest window of training or ranking."""
-        if self.encoder == RULE:
-            return {}
-        longest = max(self.training.window, self.training.targets + self.training.overlap)
-        return encoder_class(self.encoder).sized(self.encoder_options, longest)
+    @property
+    def _choice(self) -> Choice:
+        """What a fit trains."""
+        return Choice(self.encoder, self.output, self.encoder_options, self.output_options, self.training, self.chosen)
 
-    def _check_held_out(self, sequences: Sequences) -> None:
-        training = self._trained().training
-        if sequences.fingerprint != training["fingerprint"]:
-            raise ModelError(
-                "this model was trained on other data (or the same log prepared with other options), so its targets "
-                "may have been trained on; evaluate on the log it was trained on, prepared with the same options"
-            )
-        if training["everything"]:
-            how = "updated" if training.get("updates") else "refitted"
-            raise ModelError(f"this model was {how} on everything: no target is held out; evaluate the fit before it")
+    def _take(self, choice: Choice) -> None:
+        self.encoder, self.output, self.encoder_options, self.output_options, self.training, self.chosen = choice
 
+    def _clock(self, budget: str, refit: bool) -> Clock:
+        """The time of a search; refused where there is nothing to search."""
+        if refit or self.encoder == RULE:
+            what = "a refit has the options of the earlier fit" if refit else "a baseline has no options to search"
+            raise SpecError(f"`budget`: {what}; leave it out")
+        return Clock(seconds_of(budget))
 
-def _callbacks(given: Callback | Sequence[Callback] | None, *, progress: bool | None) -> list[Callback]:
-    """The callbacks that were given, after a progress bar where one is wanted; of a group, the first process's."""
-    if current().rank:
-        return []
-    callbacks = [given] if isinstance(given, Callback) else list(given or ())
-    if progress or (progress is None and not callbacks and is_interactive()):
-        callbacks.insert(0, ProgressBar())
-    return callbacks
+    def _log(self, data: Any) -> Log:
+        """Data as a log, read as the log that it was trained on."""
+        if is_prepared(data):
+            raise SpecError("an update needs a log: a prepared folder has left rows out; give the log it was made of")
+        return data if isinstance(data, Log) else read_log(data, **self.reading)
+
+    def _item_table(self, refit: bool) -> Any:
+        """The item table of an earlier fit; a refit of a loaded model takes the columns that it carries."""
+        columns = self.saved.catalogue.columns if refit and self.saved is not None else {}
+        if self._items is not None or not columns:
+            return self._items
+        return pyarrow.table({"id": self.saved.catalogue.ids, **columns})  # type: ignore[union-attr]
+
+    def _run(self, refit: bool) -> Run:
+        """What is trained; a refit takes as many epochs as the earlier fit found best."""
+        run = self._choice.run
+        if not refit or self.encoder == RULE:
+            return replace(run, refit_epochs=0) if refit else run
+        best = self.saved.training.get("best_epoch") if self.saved else None
+        if best is None or self.saved is None:
+            raise ModelError("refit needs an earlier fit to know how many epochs are best; call fit(log) first")
+        return replace(run, refit_epochs=best + 1, fitted=self.saved.evidence)
+
+    def _adopt(self, saved: Saved) -> "Recommender":
+        self.saved = saved
+        if isinstance(saved.ranks, Baseline):
+            self._advisor = Advisor(saved.ranks, saved.catalogue, self.time_unit, types=saved.types)
+            return self
+        saved.ranks.to(self.device)
+        ranker = self.ranker()
+        if saved.index is not None:
+            ranker.search = IndexSearch(saved.index, saved.model.table)
+        counts, retired = saved.popularity, saved.retired
+        self._advisor = Advisor(ranker, saved.catalogue, self.time_unit, counts, retired, saved.types)
+        return self
+
+    def _trained(self) -> Saved:
+        if self.saved is None:
+            raise ModelError("this recommender is not trained yet; call fit, or load a saved one with abaca.load")
+        return self.saved
 
 
 def _goes_on(run: Run | Search, sequences: Sequences, where: Path | None, group: Group, overwrite: bool) -> bool:
     """Whether processes that torchrun has started again continue what is in the folder."""
     return where is not None and group.restarted and (not overwrite or run.is_in(where, sequences))
-
-
-def _check_not_prepared(folder: Path) -> None:
-    if is_prepared(folder):
-        raise ModelError(f"{folder} is a prepared folder; give the model a folder of its own")
 
 
 load = Recommender.load

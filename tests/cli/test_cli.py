@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +15,14 @@ import pytest
 import typer.main
 
 import abaca
+from abaca.auto import Shape, suited
 from abaca.cli import COMMANDS, app, main, with_flags
 from abaca.data.synthetic import synthetic_log
 from abaca.errors import SpecError
 from abaca.evaluation.baselines import BASELINES
 from abaca.nn.encoders import ENCODERS
+from abaca.options import TrainingOptions
+from commandline import Cli, Outcome
 from models import asked_of_rankers
 
 QUICK = [
@@ -28,41 +30,9 @@ QUICK = [
 ]  # fmt: skip
 
 
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Cli = Callable[..., Outcome]
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Runs a command in this process."""
-
-    def run(*arguments: str | Path) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["abaca", *map(str, arguments)])
-        monkeypatch.setattr(app, "registered_commands", [])  # `main` adds them
-        capsys.readouterr()
-        try:
-            main()
-            code: Any = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        said = capsys.readouterr()
-        return Outcome(code, said.out, said.err)
-
-    return run
-
-
 def refused(outcome: Outcome, *words: str) -> None:
     """The user's mistake: exit code 2, one message, no traceback, nothing on standard output."""
-    said = " ".join(outcome.err.split())
+    said = outcome.error
     assert outcome.code == 2, said
     assert outcome.out == ""
     assert "Traceback" not in said
@@ -178,6 +148,19 @@ def loaded(name: str) -> Any:
     importlib.import_module(f"abaca.cli.{name}").add_to(alone)
     alone.callback()(lambda: None)
     return typer.main.get_group(alone).commands[name]
+
+
+def test_the_help_says_which_options_follow_from_the_log() -> None:
+    shape = Shape(users=1000, items=100, interactions=30_000, repeats=0.5)
+    chosen = set().union(*(suited(name, shape, sampled=True) for name in ENCODERS))
+    shown = {each.name: str(each.show_default) for each in loaded("train").params}  # type: ignore[attr-defined]
+    assert {name for name, default in shown.items() if default.startswith("auto; fixed: ")} == chosen
+    assert shown["epochs"].endswith(f" {TrainingOptions().epochs}")
+
+
+def test_the_help_of_the_program_has_every_command(cli: Cli) -> None:
+    overview = cli("--help").out.split("Commands")[0]
+    assert {name for name in COMMANDS if f"abaca {name} " in overview} == set(COMMANDS)
 
 
 def test_every_option_has_a_sentence(cli: Cli) -> None:
@@ -374,7 +357,14 @@ def test_resume_goes_on_only_with_the_same_run(cli: Cli, shop: Shop, tmp_path: P
     assert begun.code == 0
     assert "holds no run to resume: a new one begins" in begun.err
     assert cli("train", shop.log, tmp_path / "m", "--resume", *QUICK).code == 0  # finished: nothing to do
-    refused(cli("train", shop.log, tmp_path / "m", "--resume", "--seed", "5", *QUICK), "another seed", "--overwrite")
+    refused(cli("train", shop.log, tmp_path / "m", "--resume", "--seed", "5", *QUICK), "seed 0, not 5", "--overwrite")
+    refused(
+        cli("train", shop.log, tmp_path / "m", "--resume", *QUICK[2:]),
+        "m holds a run with epochs 2, not 20; resume with the options it began with (--epochs 2), or replace it with",
+    )
+    refused(
+        cli("train", shop.sequences, tmp_path / "m", "--resume", "--output", "softmax", *QUICK), "(--output softmax+C"
+    )
 
 
 def test_a_model_is_replaced_only_when_asked(cli: Cli, shop: Shop, tmp_path: Path) -> None:
@@ -387,6 +377,9 @@ def test_a_model_is_replaced_only_when_asked(cli: Cli, shop: Shop, tmp_path: Pat
     refused(cli(*again), "holds a model; --overwrite replaces it")
     assert weights() == before
     refused(cli(*again, "--overwrite", "--resume"), "give one of them")
+    both = cli("train", shop.sequences, tmp_path / "none", *QUICK, "--overwrite", "--resume")
+    assert "a new one begins" not in both.err
+    refused(both, "give one of them")
     assert cli(*again, "--overwrite").code == 0
     assert weights() != before
     assert len(weights()) == 1
@@ -472,11 +465,27 @@ def test_evaluate_with_the_time_of_the_query(cli: Cli, shop: Shop) -> None:
     assert (without[0]["now_known"], without[0]["name"]) == (False, "gru4rec softmax+CPR:5")
     assert (known[0]["now_known"], known[0]["name"]) == (True, "gru4rec softmax+CPR:5, time of the query known")
     assert known[0]["groups"] == without[0]["groups"]  # the model reads no times
-    assert known[1:] == without[1:]  # nor do the baselines
+    assert [entry["name"] for entry in known[1:] if entry["now_known"]] == ["counts alone, time of the query known"]
+    assert known[1:-1] == without[1:-1]  # nor do the other baselines
     assert (
-        "softmax+CPR:5, time of the query known against the best simple rule"
+        "softmax+CPR:5, time of the query known against the best baseline"
         in cli("evaluate", shop.model, shop.log, "--now").out
     )
+
+
+def test_evaluate_warns_of_what_was_fitted_on_the_targets(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    trained = cli("train", shop.log, tmp_path / "m", "--output", "softmax+habits", *QUICK)
+    figure = re.search(r": validation ndcg@10 (0\.\d+) \(network", trained.out)
+    assert figure is not None
+    said = cli("evaluate", tmp_path / "m", shop.plain, shop.log, "--targets", "valid", "--json").err
+    assert "warning: the evidence of gru4rec softmax+habits was fitted on these targets" in said
+    assert f"validation ndcg@10 without this is {figure[1]}\n" in said
+    assert "warning: the baselines blend and counts alone were fitted on these targets" in said
+    assert said.count("warning:") == 2  # the plain model has no evidence
+    assert "warning:" not in cli("evaluate", tmp_path / "m", shop.log).err
+    assert cli("train", shop.log, tmp_path / "b", "--baseline", "blend").code == 0
+    alone = cli("evaluate", tmp_path / "b", shop.log, "--targets", "valid", "--no-baselines")
+    assert "warning: blend was fitted on these targets" in " ".join(alone.err.split())
 
 
 def test_several_cutoffs_stay_readable(cli: Cli, shop: Shop) -> None:
@@ -502,7 +511,7 @@ def test_evaluate_compares_models_and_adds_baselines(cli: Cli, shop: Shop) -> No
     shown = cli("evaluate", shop.plain, shop.model, shop.log)
     assert shown.code == 0
     assert "gru4rec softmax+CPR:5 against gru4rec softmax: ndcg@10" in shown.out
-    assert "gru4rec softmax against the best simple rule, personal frequency: ndcg@10 -0." in shown.out
+    assert "gru4rec softmax against the best baseline, personal frequency: ndcg@10 -0." in shown.out
     assert " p = 0." in shown.out or " p = 1." in shown.out
     found = cli("evaluate", shop.plain, shop.model, shop.log, "--json").json
     assert len(found["evaluations"]) > 4  # two models and the baselines
@@ -570,7 +579,9 @@ def test_recommend_under_policies(cli: Cli, shop: Shop, tmp_path: Path) -> None:
     some = f"@{tmp_path / 'ids.txt'}"
     assert set(ids("--candidates", some, "--candidates", "i01")) == {"i01", "i05", "i06"}
     assert set(ids("--candidates", some, "--exclude", some, "--candidate", "i02")) == {"i02"}
-    refused(cli("recommend", shop.model, "i01", "--exclude", "@nowhere.txt"), "nowhere.txt cannot be read as a list")
+    refused(
+        cli("recommend", shop.model, "i01", "--exclude", "@nowhere.txt"), "a list of ids (No such file or directory)"
+    )
     commas = cli("recommend", shop.model, "i01", "--candidates", "i05,i06")
     assert "'i05,i06' is one id, which the model does not know; give the option several times, or @FILE" in commas.err
     assert "several times" not in cli("recommend", shop.model, "i01", "--candidates", "i05").err
@@ -618,6 +629,9 @@ def test_recommend_under_rules_that_compose_a_list(cli: Cli, shop: Shop, tmp_pat
     assert "moved up" in shown.out
     assert "boost" in shown.out
     assert "no rule changed the list" in cli("recommend", model, "i01", "--explain-rules").out
+    unheard = cli("recommend", model, "i01", "--at-least", "kind=tea=2").out
+    assert "rule: at_least kind=tea: 2 short; no item has this value" in unheard
+    assert "rule:" not in cli("recommend", model, "i01", "--boost", "i09=99").out
     refused(cli("recommend", model, "i01", "--at-most", "brand=2"), "no column 'brand'; it has kind")
     refused(cli("recommend", model, "i01", "--cooldown", "7"), "write it as '7 days', '5 items' or '7 days of buy'")
     stock = tmp_path / "stock.csv"
@@ -698,7 +712,8 @@ def test_the_log_may_be_anywhere_in_any_format(cli: Cli, shop: Shop, tmp_path: P
 
 def test_the_help_of_train_tells_the_encoders_own_defaults() -> None:
     """They are written there by hand: the help does not load the encoders."""
-    shown = {parameter.name: getattr(parameter, "show_default", None) for parameter in loaded("train").params}
+    found = {parameter.name: getattr(parameter, "show_default", None) for parameter in loaded("train").params}
+    shown = {name: str(default).removeprefix("auto; fixed: ") for name, default in found.items()}
     options = {name: kind.Options() for name, kind in ENCODERS.items()}
     assert shown["dropout"] == ", ".join(f"{name} {each.dropout}" for name, each in options.items())
     assert {shown["dim"]} == {str(each.dim) for each in options.values()}
@@ -817,7 +832,7 @@ def test_train_warns_of_what_makes_a_model_poor_or_slow(
     timeless.write_text("".join(line.rsplit(",", 1)[0] + "\n" for line in shop.log.read_text().splitlines()))
     said = " ".join(cli("train", timeless, tmp_path / "a", "--output", "softmax", *QUICK).err.split())
     assert "warning: no time column was recognised: rows are used in file order" in said
-    found = re.search(r"warning: the simple rule '(.*)' is better than the model: .* ndcg@10 0\.\d+ against 0\.", said)
+    found = re.search(r"warning: the baseline '(.*)' is better than the model: .* ndcg@10 0\.\d+ against 0\.", said)
     assert found is not None
     assert found[1] in BASELINES
     monkeypatch.setattr("abaca.nn.ops.instructions", lambda: None)
@@ -876,7 +891,7 @@ def test_a_simple_rule_is_saved_evaluated_and_asked_like_a_model(cli: Cli, shop:
         cli("train", shop.log, tmp_path / "x", "--baseline", "popularity", "--output", "softmax"), "leave those out"
     )
     for command in (["similar", tmp_path / "m", "i01"], ["export", tmp_path / "m"], ["index", tmp_path / "m"]):
-        refused(cli(*command), "is a simple rule", "train a model without --baseline")
+        refused(cli(*command), "is a baseline", "train a model without --baseline")
 
 
 def test_train_prints_what_was_left_out(cli: Cli, tmp_path: Path) -> None:

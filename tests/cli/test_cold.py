@@ -1,18 +1,14 @@
 """`--features` and `--hold-out-items` on the command line: trained, evaluated, and what is printed of cold targets."""
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet
 import pytest
 
-from abaca.cli import app, main
+from commandline import Cli
 from test_cold_items import item_table, log
 
-Cli = Callable[..., tuple[Any, str, str]]
 QUICK = ["--epochs", "1", "--dim", "8", "--encoder", "gru4rec", "--output", "softmax", "--hold-out-items", "0.2"]
 
 
@@ -22,25 +18,6 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     for path, table in zip(paths, (log(), item_table()), strict=True):
         pyarrow.parquet.write_table(table, path)
     return paths
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Runs a command in this process: its code, output and errors."""
-
-    def run(*words: Any) -> tuple[Any, str, str]:
-        monkeypatch.setattr(sys, "argv", ["abaca", *map(str, words)])
-        monkeypatch.setattr(app, "registered_commands", [])  # `main` adds them
-        capsys.readouterr()
-        try:
-            main()
-            code: Any = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 def test_cold_targets_are_reported(cli: Cli, files: tuple[Path, Path], tmp_path: Path) -> None:

@@ -3,36 +3,13 @@
 import io
 import json
 import shlex
-import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from abaca.cli import app, main
+from commandline import Cli
 from data.public.web import Site, served
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in this process: exit code, output, errors."""
-
-    def command(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["abaca", *map(str, arguments)])
-        monkeypatch.setattr(app, "registered_commands", [])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return command
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +22,9 @@ def archive() -> bytes:
     return packed.getvalue()
 
 
-def test_the_next_command_that_it_prints_works(run: Run, archive: bytes, tmp_path: Path) -> None:
+def test_the_next_command_that_it_prints_works(cli: Cli, archive: bytes, tmp_path: Path) -> None:
     with served(Site({"ml-1m.zip": archive})) as site:
-        code, out, _ = run(
+        code, out, _ = cli(
             "fetch", "ml-1m", "--to", tmp_path / "my data", "--address", f"{site.address}/ml-1m.zip", "--no-verify"
         )
     assert code == 0
@@ -56,14 +33,14 @@ def test_the_next_command_that_it_prints_works(run: Run, archive: bytes, tmp_pat
     following = shlex.split(out.splitlines()[-1].removeprefix("next: "))
     assert following[:2] == ["abaca", "prepare"]
     assert following[-6:-2] == ["--min-user", "5", "--min-item", "1"]
-    code, out, err = run(*following[1:])
+    code, out, err = cli(*following[1:])
     assert (code, err.strip()) == (0, "")
     assert "3 users, 4 items, 18 interactions" in out
 
 
-def test_json_for_a_program(run: Run, archive: bytes, tmp_path: Path) -> None:
+def test_json_for_a_program(cli: Cli, archive: bytes, tmp_path: Path) -> None:
     with served(Site({"x": archive})) as site:
-        code, out, _ = run(
+        code, out, _ = cli(
             "fetch", "ml-1m", "--to", tmp_path, "--address", f"{site.address}/x", "--no-verify", "--json"
         )
     facts = json.loads(out)
@@ -72,12 +49,12 @@ def test_json_for_a_program(run: Run, archive: bytes, tmp_path: Path) -> None:
     assert Path(facts["log"]).is_file()
 
 
-def test_the_list_names_all_data_sets_and_how_they_are_had(run: Run) -> None:
-    code, out, _ = run("fetch", "--list")
+def test_the_list_names_all_data_sets_and_how_they_are_had(cli: Cli) -> None:
+    code, out, _ = cli("fetch", "--list")
     assert code == 0
     assert "7,793,069" in out
     assert "by hand" in out
-    listed = json.loads(run("fetch", "--list", "--json")[1])
+    listed = cli("fetch", "--list", "--json").json
     assert len(listed) >= 12
     assert {"name", "licence", "publisher", "by_hand", "recbole", "filters"} <= set(listed[0])
 
@@ -92,8 +69,8 @@ def test_the_list_names_all_data_sets_and_how_they_are_had(run: Run) -> None:
         (["ml-1m", "--address", "http://127.0.0.1:9/x"], "put it at"),
     ],
 )
-def test_a_mistake_is_one_message(run: Run, tmp_path: Path, arguments: list[str], said: str) -> None:
-    code, _, err = run("fetch", *arguments, "--to", tmp_path)
+def test_a_mistake_is_one_message(cli: Cli, tmp_path: Path, arguments: list[str], said: str) -> None:
+    code, _, err = cli("fetch", *arguments, "--to", tmp_path)
     assert code == 2
     assert said in err
     assert "Traceback" not in err

@@ -1,45 +1,27 @@
 """`abaca runs`, and `abaca train --track`, as commands."""
 
-import json
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from abaca.cli import app, main
 from abaca.data.sequences import Sequences
+from commandline import Cli
 
 QUICK = ["--encoder", "gru4rec", "--output", "softmax", "--dim", "8", "--epochs", "2", "--batch-targets", "200"]
 
 
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    def run(*words: Any) -> str:
-        monkeypatch.setattr(sys, "argv", ["abaca", *map(str, words)])
-        monkeypatch.setattr(app, "registered_commands", [])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        assert not stop.value.code, said.err
-        return said.out
-
-    return run
-
-
-def test_runs_are_tracked_and_shown_side_by_side(cli: Callable[..., str], small: Sequences, tmp_path: Path) -> None:
+def test_runs_are_tracked_and_shown_side_by_side(cli: Cli, small: Sequences, tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     models, page = tmp_path / "models", tmp_path / "runs.html"
     track = ["--track", f"tensorboard:{tmp_path / 'logs'}"]
     for name, rate in (("slow", "0.001"), ("fast", "0.02")):
-        cli("train", small.path, models / name, *QUICK, "--lr", rate, *track)
+        assert cli("train", small.path, models / name, *QUICK, "--lr", rate, *track).code == 0
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["fast", "slow"]
 
-    shown = cli("runs", models, "--page", page)
+    shown = cli("runs", models, "--page", page).done
     rows = [line for line in shown.splitlines() if "2 epochs" in line]
-    found = json.loads(cli("runs", models, "--json"))
+    found = cli("runs", models, "--json").json
     assert [run["options"]["lr"] for run in found] == [0.02, 0.001]
     for row, run in zip(rows, found, strict=True):
         assert run["name"] in row

@@ -13,7 +13,7 @@ from abaca.nn.answers import Question
 from abaca.nn.outputs.spec import EVIDENCE
 
 from . import formula
-from .test_evidence import ASKED, FADE, ROWS, WINDOW, V, evidence, ranker, weights
+from .samples import ASKED, FADE, ROWS, WINDOW, V, evidence, ranker, weights
 
 SPECS = ["softmax", "softmax+CP", "softmax+CPR:4", "repeatnet"]
 N = 12

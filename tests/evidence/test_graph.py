@@ -15,7 +15,7 @@ from abaca.histories import EventTypes, Histories, Windows
 from abaca.nn.logits import Logits, Overrides
 from abaca.nn.outputs.spec import EVIDENCE
 
-V, WINDOW = 340, 6
+V, WINDOW = MOST_ITEMS + 40, 6
 CLOCKS = {"order": Clock(0.0, False), "times": Clock(3600.0, False), "now": Clock(3600.0, True)}
 RNG = np.random.default_rng(0)
 ROWS = [RNG.integers(0, 60, length).tolist() for length in RNG.integers(2, 30, 60)]

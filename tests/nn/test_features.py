@@ -77,11 +77,20 @@ def test_entries_of_a_column_have_norm_one_and_unseen_values_have_none() -> None
 def test_numbers_fall_into_tenths_and_vectors_keep_their_direction() -> None:
     features = ItemFeatures.of("price,vector", {**TABLE, "price": [1, 1, 1, 1, 2, 3, 4, 5]}, 8)
     price, vector = features.columns
-    assert price.known == pytest.approx((1.0, 1.5, 2.2, 2.9, 3.6, 4.3))
-    assert [price.entries(value)[0][0] for value in (-5, 1, 99)] == [0, 1, price.width - 1]
+    assert price.known == pytest.approx((1.5, 3.6))  # 1 1 1 1, 2 3, 4 5
+    assert [price.entries(value)[0][0] for value in (-5, 1, 3, 99)] == [0, 0, 1, price.width - 1]
     places, shares = vector.entries([3.0, 4.0])
     assert places == [0, 1]
     assert shares[0] / shares[1] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("values", [[*range(8)], [0] * 30 + [7, 8, 9], [1, 2], [*range(1000)], [1, 1, 2, 2, 2, 9]])
+def test_every_tenth_has_values_of_two_items(values: list[int]) -> None:
+    """A number of another item is then never in a tenth that nothing was learned of."""
+    (price,) = ItemFeatures.of("price", {"price": values}, len(values)).columns
+    counts = np.bincount([price.entries(value)[0][0] for value in values], minlength=price.width)
+    assert counts.min() >= 2
+    assert len(values) < 1000 or price.width == 10
 
 
 def test_features_are_the_same_after_saving() -> None:

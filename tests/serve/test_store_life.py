@@ -3,21 +3,18 @@
 import json
 import logging
 import sqlite3
-import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from abaca.cli import app as commands
-from abaca.cli import main
 from abaca.errors import StoreError
 from abaca.serve import life
 from abaca.serve.events import Event, Store
 from abaca.serve.feedback import Feedback, add_feedback
 from abaca.serve.store import open_store
+from commandline import Cli
 from faults import largest_file
 
 from .samples import Serve
@@ -243,51 +240,40 @@ def test_a_server_logs_who_read_erased_and_reloaded(
     assert client.post("/events", json={"events": [{"user": "anna", "item": 1, "time": 5}]}).json()["stored"] == 0
 
 
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["abaca", *map(str, words)])
-    monkeypatch.setattr(commands, "registered_commands", [])
-    monkeypatch.setattr(commands, "registered_groups", [])
-    try:
-        main()
-        code: Any = 0
-    except SystemExit as stop:
-        code = stop.code or 0
-    said = capsys.readouterr()
-    return code, said.out, " ".join(said.err.split())
-
-
-def test_the_life_of_a_store_on_the_command_line(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_life_of_a_store_on_the_command_line(address: str, tmp_path: Path, cli: Cli) -> None:
     store = open_store(address)
     store.add([[event("a"), event("b", "other", moment=NOW - 400 * 86_400)]])
     store.close()
 
-    def cli(*words: Any) -> str:
-        code, out, err = run(monkeypatch, capsys, "store", *words)
-        assert code == 0, err
-        return out
-
-    assert json.loads(cli("check", address, "--json"))["events"] == 2
-    assert "2 events" in cli("backup", address, tmp_path / "backup.db")
-    assert json.loads(cli("export", address, "u"))["events"][0]["id"] == "a"
-    cli("export", address, "u", "--to", tmp_path / "u.json")
+    assert cli("store", "check", address, "--json").json["events"] == 2
+    assert "2 events" in cli("store", "backup", address, tmp_path / "backup.db").done
+    assert cli("store", "export", address, "u").json["events"][0]["id"] == "a"
+    assert cli("store", "export", address, "u", "--to", tmp_path / "u.json").code == 0
     assert json.loads((tmp_path / "u.json").read_text())["user"] == "u"
-    assert json.loads(cli("erase", address, "u", "--json")) == {"deleted": 1}
-    assert "1 rows deleted" in cli("prune", address, "--older-than", "365d")
-    assert "restored 1 events" in cli("restore", address, tmp_path / "backup.db")
-    assert "faults    none" in cli("check", address)
-    code, _, err = run(monkeypatch, capsys, "store", "prune", address, "--older-than", "soon")
-    assert code == 2
-    assert "is not an age" in err
+    assert cli("store", "erase", address, "u", "--json").json == {"deleted": 1}
+    assert "1 rows deleted" in cli("store", "prune", address, "--older-than", "365d").done
+    assert "restored 1 events" in cli("store", "restore", address, tmp_path / "backup.db").done
+    assert "faults    none" in cli("store", "check", address).done
+    refused = cli("store", "prune", address, "--older-than", "soon")
+    assert refused.code == 2
+    assert "is not an age" in refused.error
 
 
-def test_a_store_that_is_not_there_is_not_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", ["check", "prune", "report", "backup", "restore", "export", "erase"])
+def test_the_help_names_the_variable_where_it_is_read(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    code, _, err = run(monkeypatch, capsys, "store", "check", tmp_path / "events.db")
-    assert code == 2
-    assert "does not exist" in err
+    open_store(str(tmp_path / "events.db")).close()
+    monkeypatch.setenv("ABACA_STORE", str(tmp_path / "events.db"))
+    rest = {"check": [], "prune": ["--older-than", "1d"], "report": []}.get(command, ["c7"])
+    found = cli("store", command, *rest)
+    assert ("ABACA_STORE" in cli("store", command, "--help").out) == (found.code == 0), found.error
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, cli: Cli) -> None:
+    found = cli("store", "check", tmp_path / "events.db")
+    assert found.code == 2
+    assert "does not exist" in found.error
     assert not (tmp_path / "events.db").exists()
 
 

@@ -19,18 +19,10 @@ from abaca.evaluation.ranker import ModelRanker
 from abaca.histories import Histories
 from abaca.nn.answers import Question
 from abaca.nn.build import make_model
-from abaca.training import checkpoint
-from abaca.training.checkpoint import (
-    Saved,
-    append_record,
-    load_model,
-    load_state,
-    save_model,
-    save_state,
-    write_record,
-    write_tensors,
-)
+from abaca.training import checkpoint, state
+from abaca.training.checkpoint import Saved, load_model, save_model
 from abaca.training.document import FORMAT, MODEL, document_digest
+from abaca.training.state import append_record, load_state, save_state, write_record, write_tensors
 from forged import forge_weights
 from models import untrained
 
@@ -237,7 +229,7 @@ def test_a_crash_while_replacing_leaves_a_whole_model(
         return wrapped
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save_file", crashing(checkpoint.save_file))
+        patch.setattr(state, "save_file", crashing(state.save_file))
         patch.setattr(durable.os, "replace", crashing(durable.os.replace))
         patch.setattr(durable.os, "fsync", crashing(durable.os.fsync))
         patch.setattr(Path, "unlink", crashing(Path.unlink))
@@ -301,7 +293,7 @@ def test_the_state_of_a_run_comes_back_to_the_bit(tmp_path: Path) -> None:
 def test_a_missing_or_damaged_state_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="there is no run to resume; train without `resume=True`"):
         load_state(tmp_path)
-    (tmp_path / checkpoint.STATE).write_bytes(b"not tensors")
+    (tmp_path / state.STATE).write_bytes(b"not tensors")
     with pytest.raises(ModelError, match="cannot be read"):
         load_state(tmp_path)
 
@@ -309,10 +301,10 @@ def test_a_missing_or_damaged_state_says_what_to_do(tmp_path: Path) -> None:
 def test_the_record_is_a_line_per_epoch(tmp_path: Path) -> None:
     write_record(tmp_path, [{"epoch": 0}, {"epoch": 1}])
     append_record(tmp_path, {"epoch": 2, "loss": 0.5})
-    lines = (tmp_path / checkpoint.RECORD).read_text().splitlines()
+    lines = (tmp_path / state.RECORD).read_text().splitlines()
     assert [json.loads(line) for line in lines] == [{"epoch": 0}, {"epoch": 1}, {"epoch": 2, "loss": 0.5}]
     write_record(tmp_path, [])
-    assert (tmp_path / checkpoint.RECORD).read_text() == ""
+    assert (tmp_path / state.RECORD).read_text() == ""
 
 
 def test_nothing_else_in_the_folder_is_deleted(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from abaca.errors import ModelError
 from abaca.recommender import Recommender
 from abaca.search.index import Index, build
 from abaca.search.tune import write_index
-from abaca.training.checkpoint import MODEL, append_record, load_model, save_model, set_index, weights_of
+from abaca.training.checkpoint import MODEL, load_model, save_model, set_index, weights_of
+from abaca.training.state import append_record
 from faults import another_user, largest_file, shared_folder
 from models import untrained
 

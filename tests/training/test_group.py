@@ -23,8 +23,8 @@ from abaca.data.synthetic import synthetic_log
 from abaca.recommender import load
 from abaca.training import gradients
 from abaca.training.callbacks import Callback, Step
-from abaca.training.checkpoint import RECORD, STATE, read_progress
 from abaca.training.group import Group
+from abaca.training.state import RECORD, STATE, read_progress
 
 from . import together
 from .processes import run, start, wait

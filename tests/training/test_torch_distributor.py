@@ -13,7 +13,7 @@ from abaca.data.log import read_log
 from abaca.data.prepare import prepare
 from abaca.data.synthetic import synthetic_log
 from abaca.recommender import load
-from abaca.training.checkpoint import RECORD
+from abaca.training.state import RECORD
 
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 

@@ -27,8 +27,8 @@ from abaca.nn.build import make_model
 from abaca.options import TrainingOptions
 from abaca.recommender import Recommender
 from abaca.training.callbacks import Callback, Step
-from abaca.training.checkpoint import LOCK, RECORD, STATE, locked_run, save_state
 from abaca.training.start import start_from_counts
+from abaca.training.state import LOCK, RECORD, STATE, locked_run, save_state
 from abaca.training.trainer import Trainer, swapped
 from abaca.types import Record
 
@@ -442,7 +442,8 @@ def test_resuming_a_finished_run_trains_nothing(small: Sequences, tmp_path: Path
 def test_resuming_another_run_is_refused_and_says_what_differs(small: Sequences, tmp_path: Path) -> None:
     with pytest.raises(Cut):
         quick_recommender(checkpoint_minutes=0.0).fit(small, folder=tmp_path, callback=CutAfter(0, 3))
-    with pytest.raises(ModelError, match=r"another dim, lr; resume with the options it began with") as caught:
+    differs = "dim 8, not 4; lr 0.02, not 0.5; resume with the options it began with"
+    with pytest.raises(ModelError, match=differs) as caught:
         quick_recommender(checkpoint_minutes=0.0, lr=0.5, dim=4).fit(small, folder=tmp_path, resume=True)
     assert str(tmp_path) in str(caught.value)
 

@@ -240,15 +240,44 @@ def test_a_prepared_folder_cannot_be_updated_with(log: pyarrow.Table, tmp_path: 
 
 
 def test_drift_tells_new_shares_from_old() -> None:
-    old = [[0, 1, 2, 3, 4, 5]] * 4
-    rows = Histories.of([[*row, 0, 0, 0] for row in old], [np.arange(9.0)] * 4)
+    old = [[0, 1, 2, 3, 4, 5]] * 16
+    rows = Histories.of([[*row, 0, 0, 0] for row in old], [np.arange(9.0)] * 16)
     found = drift(rows, 5.0)
-    assert found == {"repeats": [0.0, 1.0], "new_items": [1.0, 0.0]}
+    assert found == {"repeats": [0.0, 1.0, 0.25], "new_items": [1.0, 0.0, 0.25]}  # 1 / √16: each user changes by 1
     assert len(notes(found)) == 2
     assert "100%" in notes(found)[0]
     assert drift(rows, None) is None
     assert drift(rows, 100.0) is None
-    assert notes({"repeats": [0.5, 0.52]}) == []
+    assert notes({"repeats": [0.5, 0.52, 0.001]}) == []
+    assert notes({"repeats": [0.5, 0.7, 0.1]}) == []
+
+
+def test_chance_is_no_drift() -> None:
+    """Of 40 users with rows at random, the later ones differ by chance alone; more repeats of many users are noted."""
+    random, noted = np.random.default_rng(1), 0
+    for _ in range(50):
+        known, new = random.integers(0, 100, (40, 6)), random.integers(0, 100, (40, 2))
+        chosen = random.random((40, 8)) < 0.4
+        rows = np.where(chosen, known[:, :1], np.concatenate([known, new], axis=1))
+        found = drift(Histories.of(list(rows), [np.arange(8.0)] * 40), 5.0)
+        assert found is not None
+        assert 0.03 < found["repeats"][2] < 0.12
+        noted += bool(notes({"repeats": found["repeats"]}))
+    assert noted <= 1
+    rows = np.where(random.random((2000, 8)) < [0.4] * 6 + [0.5] * 2, 0, 1 + np.arange(16_000).reshape(2000, 8))
+    assert len(notes(drift(Histories.of(list(rows), [np.arange(8.0)] * 2000), 5.0))) == 2
+
+
+def test_the_error_of_a_change_is_that_of_samples_of_users() -> None:
+    random, changes, errors = np.random.default_rng(2), [], []
+    for _ in range(300):
+        often = np.where(random.random((60, 1)) < 0.5, 0.9, 0.1)  # rows of a user are alike
+        rows = np.where(random.random((60, 8)) < often, 0, 1 + np.arange(480).reshape(60, 8))
+        found = drift(Histories.of(list(random.permutation(rows)), [np.arange(8.0)] * 60), 5.0)
+        assert found is not None
+        changes.append(found["repeats"][1] - found["repeats"][0])
+        errors.append(found["repeats"][2])
+    assert 0.9 < np.std(changes) / np.mean(errors) < 1.1
 
 
 def test_drift_tells_what_the_model_predicted_from_what_came(tmp_path: Path) -> None:
@@ -265,11 +294,12 @@ def test_drift_tells_what_the_model_predicted_from_what_came(tmp_path: Path) -> 
     known = recommender.recommend(old[3], times=[1_600_000_000 + at for at in range(8)]).repeat_probability
     recommender.update(second)
     assert recommender.saved is not None
-    predicted, came = recommender.saved.training["updates"][0]["drift"]["calibration"]
+    predicted, came, error = recommender.saved.training["updates"][0]["drift"]["calibration"]
+    assert 0 < error < predicted
     assert came == 0.0
     assert known is not None
     assert abs(predicted - known) < 0.2 < predicted
-    assert "the model predicted" in notes({"calibration": [predicted, came]})[0]
+    assert "the model predicted" in notes({"calibration": [predicted, came, error]})[0]
 
 
 def test_a_sample_of_old_windows_is_replayed_and_every_new_one(log: pyarrow.Table, model: Path) -> None:
@@ -330,7 +360,7 @@ def test_a_model_that_saw_everything_stays_so_and_validates_on_new_targets(log: 
 
 
 def test_a_simple_rule_is_trained_again(log: pyarrow.Table) -> None:
-    with pytest.raises(ModelError, match="is a simple rule"):
+    with pytest.raises(ModelError, match="is a baseline"):
         Recommender(baseline="popularity").fit(log, updatable=True).update(log)
 
 

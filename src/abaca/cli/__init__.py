@@ -80,6 +80,8 @@ def abaca(
 
     [bold]abaca fetch[/] NAME               a public data set, as a log
     [bold]abaca inspect[/] LOG              what is in the log
+    [bold]abaca prepare[/] LOG FOLDER       sequences that several models train on
+    [bold]abaca encode[/] ITEMS FILE        texts of items as vectors
     [bold]abaca train[/] LOG MODEL          learn from it
     [bold]abaca runs[/] FOLDER              runs side by side
     [bold]abaca evaluate[/] MODEL LOG       metrics of repeat and new items
@@ -94,6 +96,7 @@ def abaca(
 
     [bold]abaca tune[/] LOG FOLDER          search for good options
     [bold]abaca compare[/] STUDY.toml       models × data sets × seeds: tables, figures, a page
+    [bold]abaca bench[/]                    the speed of this machine
     """
 
 

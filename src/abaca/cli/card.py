@@ -22,7 +22,7 @@ def command(
 ) -> None:
     """Write and print the card of a model: data, options, figures, and what it must not be used for.
 
-    The card is MODEL/card.md. With a log, the model and the simple rules are ranked on its test targets, and the card
+    The card is MODEL/card.md. With a log, the model and the baselines are ranked on its test targets, and the card
     has their figures from then on.
 
     Example: [bold]abaca card model/ purchases.csv[/]

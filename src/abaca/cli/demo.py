@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from abaca.recommender import Recommender
 
 MODELS = {"softmax": "softmax", "default": DEFAULT_OUTPUT}
+"""Folders of the models, and their output layers."""
 ENCODER = "gru4rec"
 """HSTU, which `auto` would take, trains slower."""
-"""Folders of the models, and their output layers."""
 
 FULL: dict[str, Any] = {"epochs": 6}
 QUICK: dict[str, Any] = {"epochs": 2, "warmup": 20, "dim": 16}

@@ -13,6 +13,7 @@ from abaca.cli.columns import Event, Item, Json, OnBadRow, Time, User, is_model,
 from abaca.data.sequences import Sequences
 from abaca.errors import ModelError, SpecError
 from abaca.evaluation.against import evaluate_baselines
+from abaca.evaluation.baselines import BASELINES
 from abaca.evaluation.cold import ColdSummary, evaluate_cold
 from abaca.evaluation.evaluate import Evaluation, compare
 from abaca.evaluation.lists import Lists
@@ -28,7 +29,9 @@ def command(
     ],
     at: Annotated[str, typer.Option("--at", help="Cutoffs, as in 5,10,20.")] = "10",
     targets: Annotated[str, typer.Option("--targets", help="test or valid.")] = "test",
-    baselines: Annotated[bool, typer.Option(help="Add simple rules: popularity, habits, rules, a blend.")] = True,
+    baselines: Annotated[
+        bool, typer.Option(help="Add the baselines: popularity, habits, rules, a blend, counts.")
+    ] = True,
     against: Annotated[
         list[Path] | None,
         typer.Option(
@@ -37,7 +40,7 @@ def command(
             help="Add lists of a file (user_id, item_id, score or rank), from rows before the targets; repeatable.",
         ),
     ] = None,
-    now: Annotated[bool, typer.Option("--now", help="Tell the models the time of each target.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Ask at the time of each target.")] = False,
     user: User = None,
     item: Item = None,
     time: Time = None,
@@ -48,8 +51,8 @@ def command(
     """Rank every held-out target against the whole catalogue, and split the numbers by repeat and new.
 
     Each shelf is also ranked alone: items of the history on repeat targets, other items on new targets. Ties count
-    against the target. A paired test compares several models with the first, and the first model with the best simple
-    rule.
+    against the target. A paired test compares several models with the first, and the first model with the best
+    baseline.
 
     Example: [bold]abaca evaluate softmax/ cpr/ purchases.csv --at 5,10[/]
     """
@@ -75,12 +78,14 @@ def command(
         for model, result in zip(models, results, strict=True)
         if result.catalogue > sequences.catalogue.size and result.summary.cold
     ]
-    simple = evaluate_baselines(sequences, targets, cutoffs) if baselines else []
+    simple = evaluate_baselines(sequences, targets, cutoffs, now) if baselines else []
     others = [_others(file, sequences, targets, cutoffs) for file in against or ()]
+    if targets == "valid":
+        _warn_of_fitted(models, results, simple)
     metric = f"ndcg@{max(cutoffs)}"
     tests = [compare(result, results[0], metric) for result in results[1:] + others]
     if simple:
-        tests.append(compare(results[0], max(simple, key=lambda rule: rule.mean(metric)), metric))
+        tests.append(compare(results[0], max(simple, key=lambda each: each.mean(metric)), metric))
     if json:
         rows = [row.to_json() for row in results + others + simple]
         compared = [test.to_json() for test in tests]
@@ -88,13 +93,28 @@ def command(
     _print(results, simple + others, sequences, targets)
     _print_cold(cold, results[0], sequences)
     for test in tests:
-        gain, best = test.difference, "the best simple rule, " if test.a == results[0].name else ""
+        gain, best = test.difference, "the best baseline, " if test.a == results[0].name else ""
         show.console().print(
             f"{escape(test.a)} against {best}{escape(test.b)}: {test.metric} {gain.value:+.4f} "
             f"(95 % {gain.low:+.4f} to {gain.high:+.4f}), p = {test.p_value:.4f}",
             soft_wrap=True,
         )
     return None
+
+
+def _warn_of_fitted(models: list["Recommender"], results: list[Evaluation], simple: list[Evaluation]) -> None:
+    """Warn of figures on validation targets that evidence or a baseline was fitted on."""
+    names = [name for name, make in BASELINES.items() if make().fitted]
+    for model, result in zip(models, results, strict=True):
+        assert model.saved is not None
+        if model.saved.evidence is None and model.output not in names:
+            continue
+        found = model.saved.training.get("with_evidence")
+        figure = "" if found is None else f"; validation {model.training.metric} without this is {found:.4f}"
+        what = result.name if model.saved.evidence is None else f"the evidence of {result.name}"
+        show.warn(f"{what} was fitted on these targets, so its figures are too high{figure}")
+    if simple:
+        show.warn(f"the baselines {' and '.join(names)} were fitted on these targets, so their figures are too high")
 
 
 def _others(file: Path, sequences: Sequences, targets: str, cutoffs: tuple[int, ...]) -> Evaluation:

@@ -1,7 +1,7 @@
 """`abaca recommend`: the next items after a history, or after each history of a file."""
 
 import time as clock
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -200,6 +200,10 @@ def _one(recommender: Recommender, history: list[str], policy: Policy, moments: 
         out.print("nothing to recommend: the policy leaves no item (repeats, exclude, candidates, cool-down, caps)")
     if policy.explain_rules:
         out.print(rules.effects(answer) if answer.rules else "no rule changed the list")
+    else:
+        for effect in answer.rules:
+            if effect.note or effect.short:
+                out.print(f"[yellow]rule:[/] {escape(str(replace(effect, removed=(), moved=())))}", soft_wrap=True)
     if answer.repeat_probability is not None:
         out.print(f"probability that the next item is one of the history: {answer.repeat_probability:.1%}")
 

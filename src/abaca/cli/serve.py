@@ -33,7 +33,9 @@ TokenFile = Annotated[
 ]
 AdminToken = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Require this token for POST /model/reload. Or set ABACA_ADMIN_TOKEN."),
+    typer.Option(
+        metavar="FILE", help="Require this token for POST /model/reload and POST /items. Or set ABACA_ADMIN_TOKEN."
+    ),
 ]
 TokensFile = Annotated[
     Path | None,
@@ -71,7 +73,10 @@ def command(
     admin_token_file: AdminToken = None,
     tokens_file: TokensFile = None,
     admin_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="A port on 127.0.0.1 where POST /model/reload is allowed.")
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="A port on 127.0.0.1 where POST /model/reload and POST /items are allowed."
+        ),
     ] = None,
     allowed_host: AllowedHost = None,
     rate: Annotated[

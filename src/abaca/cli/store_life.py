@@ -24,15 +24,13 @@ SECONDS = 3600.0
 """Longest time of a statement: some read or delete everything."""
 AGES = {"d": 86_400.0, "w": 604_800.0, "m": 30 * 86_400.0, "y": 365 * 86_400.0}
 
+STORE = "A SQLite file, or postgresql://USER@HOST/NAME."
 StoreArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="STORE",
-        envvar="ABACA_STORE",
-        show_envvar=False,
-        help="A SQLite file, or postgresql://USER@HOST/NAME. Or set ABACA_STORE.",
-    ),
+    typer.Argument(metavar="STORE", envvar="ABACA_STORE", show_envvar=False, help=f"{STORE} Or set ABACA_STORE."),
 ]
+GivenStore = Annotated[str, typer.Argument(metavar="STORE", help=STORE)]
+"""Before another argument STORE is always given: one that is forgotten must not shift the other into its place."""
 User = Annotated[str, typer.Argument(metavar="USER", help="The id of a user, as events have it.")]
 
 
@@ -79,7 +77,7 @@ def check(store: StoreArgument, json: Json = False) -> None:
 
 
 def backup(
-    store: StoreArgument,
+    store: GivenStore,
     to: Annotated[Path, typer.Argument(metavar="FILE", help="The copy: a SQLite file; one that is there is replaced.")],
 ) -> None:
     """Copy a store into a file, as of one moment, also while a server writes to it.
@@ -94,7 +92,7 @@ def backup(
 
 
 def restore(
-    store: StoreArgument,
+    store: GivenStore,
     source: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `abaca store backup` wrote.")],
 ) -> None:
     """Add what a backup holds and a store lacks. Users who were erased since the backup stay erased.
@@ -111,7 +109,7 @@ def restore(
 
 
 def export(
-    store: StoreArgument,
+    store: GivenStore,
     user: User,
     to: Annotated[Path | None, typer.Option("--to", metavar="FILE", help="Write it here; else it is printed.")] = None,
 ) -> None:
@@ -130,7 +128,7 @@ def export(
     return None
 
 
-def erase(store: StoreArgument, user: User, json: Json = False) -> None:
+def erase(store: GivenStore, user: User, json: Json = False) -> None:
     """Delete all that a store holds of a user; copies of the events that arrive later are refused.
 
     Example: [bold]abaca store erase events.db c7[/]

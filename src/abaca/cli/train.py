@@ -42,6 +42,11 @@ def _option(flag: str, text: str, default: Any = None) -> Any:
     return typer.Option(flag, help=text, show_default=str(default) if default is not None else False)
 
 
+def _suited(fixed: Any) -> str:
+    """The default of an option that follows from the log, unless options are fixed."""
+    return f"{AUTO}; fixed: {fixed}"
+
+
 def _each(name: str) -> str:
     """An option's default where encoders differ."""
     found = {encoder: getattr(training_defaults(encoder), name) for encoder in ("gru4rec", "sasrec", "hstu")}
@@ -64,7 +69,7 @@ def command(
     ] = None,
     baseline: Annotated[
         str | None,
-        _option("--baseline", "Save a simple rule instead of a model, such as 'personal frequency'."),
+        _option("--baseline", "Save a baseline instead of a model, such as 'personal frequency'."),
     ] = None,
     config: Annotated[
         Path | None,
@@ -87,8 +92,8 @@ def command(
     updatable: Annotated[
         bool, typer.Option("--updatable", help="Keep a copy of the log in MODEL, for `abaca update`.")
     ] = False,
-    epochs: Annotated[int | None, _option("--epochs", "Epochs at most.", DEFAULTS.epochs)] = None,
-    lr: Annotated[float | None, _option("--lr", "Highest learning rate.", _each("lr"))] = None,
+    epochs: Annotated[int | None, _option("--epochs", "Epochs at most.", _suited(DEFAULTS.epochs))] = None,
+    lr: Annotated[float | None, _option("--lr", "Highest learning rate.", _suited(_each("lr")))] = None,
     schedule: Annotated[str | None, _option("--schedule", "cosine, linear or constant.", DEFAULTS.schedule)] = None,
     warmup: Annotated[int | None, _option("--warmup", "Steps of rising learning rate.", DEFAULTS.warmup)] = None,
     batch_targets: Annotated[
@@ -105,16 +110,19 @@ def command(
         float | None, _option("--average", "Decay of averaged weights; 0: none.", DEFAULTS.average)
     ] = None,
     patience: Annotated[
-        int | None, _option("--patience", "Epochs without gain before stopping; 0: never.", DEFAULTS.patience)
+        int | None, _option("--patience", "Epochs without gain before stopping; 0: never.", _suited(DEFAULTS.patience))
     ] = None,
     metric: Annotated[str | None, _option("--metric", "What validation maximises.", DEFAULTS.metric)] = None,
     share: Annotated[
-        float | None, _option("--share", "Share of the other items that a step's loss reads; 1: all.", DEFAULTS.share)
+        float | None,
+        _option("--share", "Share of the other items that a step's loss reads; 1: all.", _suited(DEFAULTS.share)),
     ] = None,
     ahead: Annotated[
-        float | None, _option("--ahead", "Share of targets that come soon, not next.", DEFAULTS.ahead)
+        float | None, _option("--ahead", "Share of targets that come soon, not next.", _suited(DEFAULTS.ahead))
     ] = None,
-    start: Annotated[str | None, _option("--start", "Item vectors begin from counts or random.", "counts")] = None,
+    start: Annotated[
+        str | None, _option("--start", "Item vectors begin from counts or random.", _suited(DEFAULTS.start))
+    ] = None,
     features: Annotated[
         str | None,
         _option("--features", "Columns of --items that describe items, as in brand,price,title; new ones are scored."),
@@ -124,10 +132,10 @@ def command(
         _option("--feature-dropout", "Share of items known by features alone in a step.", DEFAULTS.feature_dropout),
     ] = None,
     seed: Annotated[int | None, _option("--seed", "Same seed, same model.", DEFAULTS.seed)] = None,
-    dim: Annotated[int | None, _option("--dim", "Size of item embeddings.", 64)] = None,
+    dim: Annotated[int | None, _option("--dim", "Size of item embeddings.", _suited(64))] = None,
     hidden: Annotated[int | None, _option("--hidden", "Size of the GRU's state (gru4rec).", 128)] = None,
     dropout: Annotated[
-        float | None, _option("--dropout", "Of the encoder.", "gru4rec 0.35, sasrec 0.2, hstu 0.2")
+        float | None, _option("--dropout", "Of the encoder.", _suited("gru4rec 0.35, sasrec 0.2, hstu 0.2"))
     ] = None,
     device: Annotated[str | None, _option("--device", "cpu, cuda, or auto: a GPU where there is one.", "auto")] = None,
     threads: Annotated[
@@ -182,8 +190,8 @@ def command(
 
     import torch
 
-    from abaca.training.checkpoint import held
     from abaca.training.group import joined
+    from abaca.training.state import held
     from abaca.training.trackers import tracker
 
     logging.getLogger("abaca.training").addHandler(logging.NullHandler())  # its warnings are part of the report
@@ -195,7 +203,7 @@ def command(
         columns = {"user": user, "item": item, "time": time, "event": event}
         data = group.lead(lambda: open_data(log, columns, on_bad_row, recommender.reading)) or log
         if not group.rank:
-            if resume and held(model) is None:
+            if resume and not overwrite and held(model) is None:
                 show.errors_to().print(escape(f"{model} holds no run to resume: a new one begins"), soft_wrap=True)
             _warn(data, recommender.device.type)
         place: dict[str, Any] = {"folder": model, "resume": resume, "overwrite": overwrite, "items": items}
@@ -210,7 +218,7 @@ def command(
         return  # the first process reports
     _report(recommender, log, model)
     if refit is None:
-        _compare_with_rules(recommender)
+        _compare_with_baselines(recommender)
 
 
 def _recommender(options: dict[str, Any], refit: Path | None) -> "Recommender":
@@ -219,7 +227,7 @@ def _recommender(options: dict[str, Any], refit: Path | None) -> "Recommender":
 
     if refit is None:
         if "baseline" in options and options.keys() & {"encoder", "output"}:
-            raise SpecError("`baseline` is a simple rule without encoder and output layer: leave those out")
+            raise SpecError("a `baseline` has no encoder and no output layer: leave those out")
         encoder, output = options.pop("encoder", AUTO), options.pop("output", DEFAULT_OUTPUT)
         return Recommender(encoder, output, **options)
     device = options.pop("device", "auto")
@@ -239,20 +247,20 @@ def _warn(data: Any, device: str) -> None:
         show.warn("there is no compiled loss for this machine: training takes about twice as long")
 
 
-def _compare_with_rules(recommender: "Recommender") -> None:
-    """Warn where the best simple rule is better than the model on the validation targets."""
-    from abaca.evaluation.against import evaluate_baselines
+def _compare_with_baselines(recommender: "Recommender") -> None:
+    """Warn where the best baseline is better than the model on the validation targets."""
+    from abaca.evaluation.against import validate_baselines
 
     assert recommender.saved is not None
     assert recommender.sequences is not None
     metric, figure = recommender.training.metric, recommender.saved.figure
     if figure is None:
         return
-    rules = evaluate_baselines(recommender.sequences, "valid", (int(metric.split("@")[1]),))
-    best = max(rules, key=lambda rule: rule.mean(metric))
-    if best.mean(metric) > figure:
+    found = validate_baselines(recommender.sequences, metric)
+    best = max(found, key=lambda name: found[name])
+    if found[best] > figure:
         show.warn(
-            f"the simple rule '{best.name}' is better than the model: validation {metric} {best.mean(metric):.4f} "
+            f"the baseline '{best}' is better than the model: validation {metric} {found[best]:.4f} "
             f"against {figure:.4f}; train longer, or with other options (`abaca tune`)"
         )
 

@@ -7,11 +7,12 @@ import typer
 from rich.markup import escape
 
 from abaca.cli import show
-from abaca.cli.columns import Event, Item, Items, Json, OnBadRow, Time, User, open_log
+from abaca.cli.columns import Event, Item, Json, OnBadRow, Time, User, open_log
 from abaca.data.folder import check_apart
 from abaca.errors import SpecError, UserError
-from abaca.training.checkpoint import locked_run, save_model
+from abaca.training.checkpoint import save_model
 from abaca.training.drift import notes
+from abaca.training.state import locked_run
 from abaca.training.update import EPOCHS
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ def command(
     replay: Annotated[
         float, typer.Option("--replay", min=0, max=1, help="Share of the old rows that each pass reads, with --train.")
     ] = 1.0,
-    items: Items = None,
+    items: Annotated[
+        Path | None,
+        typer.Option("--items", help="Item table (id, title, …) of all items; else only the old ones have columns."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")] = False,
     user: User = None,
     item: Item = None,

@@ -22,7 +22,9 @@ def read_ids(path: Path) -> list[Id]:
         if kind is not None and len(open_files(path)[0].columns) > 1:
             return _column(path)
         lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise QueryError(f"{path} cannot be read as a list of ids ({error.strerror}); check the name") from error
+    except UnicodeDecodeError as error:
         raise QueryError(f"{path} cannot be read as a list of ids ({error}); write one id per line") from error
     return [line.strip() for line in lines if line.strip()]
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from abaca.histories import MOST_TYPES, EventTypes, Floats, Histories, Ints
 
-MOST_ITEMS = 300
+MOST_ITEMS = 1000
 """Distinct items of a history that are described, the latest first."""
 
 _RATIOS = tuple(2.0**power for power in range(-6, 7))

@@ -5,7 +5,8 @@
                                                               vector    one per dimension, weighted by its value
 
 The entries of a column have norm 1, whatever their number. What fewer than two items of training have is no feature:
-it could only be learned by heart. A missing value, or one that training never saw, has no entries.
+it could only be learned by heart; such a tenth joins the next one. A missing value has no entries, nor has one that
+training never saw; a number has one always.
 """
 
 import math
@@ -167,7 +168,7 @@ def _are_vectors(values: Sequence[Sequence[Any]]) -> bool:
 
 def _column(name: str, kind: str, values: list[Any]) -> ItemColumn:
     if kind == "number":
-        borders = np.unique(np.quantile([_number(name, value) for value in values], TENTHS))
+        borders = _borders(np.sort([_number(name, value) for value in values]))
         return ItemColumn(name, kind, tuple(borders.tolist()), len(borders) + 1)
     if kind == "vector":
         width = len(values[0]) if _is_sequence(values[0]) else 0
@@ -176,6 +177,16 @@ def _column(name: str, kind: str, values: list[Any]) -> ItemColumn:
     counts = Counter(key for value in values for key in set(_KEYS[kind](value)))
     known = tuple(sorted(key for key, count in counts.items() if count >= FEWEST))
     return ItemColumn(name, kind, known, len(known))
+
+
+def _borders(ordered: Floats) -> Floats:
+    """The borders between tenths of values, with at least `FEWEST` values on both sides of each."""
+    kept, below = list[float](), 0
+    for border in np.unique(np.quantile(ordered, TENTHS)):
+        count = int(np.searchsorted(ordered, border))
+        if min(count - below, len(ordered) - count) >= FEWEST:
+            kept, below = [*kept, border], count
+    return np.array(kept)
 
 
 def _category(value: Any) -> list[str]:

@@ -256,7 +256,7 @@ def _chosen(found: Candidates, at: int, places: list[int]) -> list[Chosen]:
     normaliser = float(found.normaliser[at])
     columns = (part[at, places].tolist() for part in (found.items, found.logits, found.partitions))
     for item, logit, partition in zip(*columns, strict=True):
-        probability = None if partition in (RULE, POPULAR) else math.exp(logit - normaliser)
+        probability = None if math.isnan(normaliser) else math.exp(logit - normaliser)
         name = PARTITIONS.get(partition, "rerank")
         chosen.append(Chosen(item, probability, name, -math.inf if partition == POPULAR else logit))
     return chosen

@@ -79,7 +79,7 @@ def _refused_value(error: dict[str, Any]) -> Response:
     parts = [str(part)[:80] for part in error["loc"] if part not in ("body", "query", "path")]
     is_id = bool(parts) and parts[-1] in ("int", "constrained-str")
     where = ".".join(parts[:-1] if is_id else parts)
-    said = AN_ID if is_id else SAID.get(error["type"], error["msg"])
+    said = AN_ID if is_id else SAID.get(error["type"], error["msg"].removeprefix("Value error, "))  # pydantic's
     if error["type"] == "json_invalid":
         return problem(400, f"{said}: {error['ctx']['error']} at {where}", HINTS[400])
     others = [field for field in FIELDS if field != where]

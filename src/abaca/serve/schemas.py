@@ -23,8 +23,11 @@ class Recommended(Item):
     ]
     reason: Annotated[str, Field(description="The reason in words.")]
     partition: Annotated[
-        Literal["copy", "rerank", "explore", "popular"],
-        Field(description="The part of the model that scored it; popular where no item of the history is known."),
+        Literal["copy", "rerank", "explore", "popular", "rule"],
+        Field(
+            description="The part of the model that scored it; popular where no item of the history is known; rule of "
+            "a saved baseline."
+        ),
     ]
     repeat: Annotated[bool, Field(description="Whether it is in the history.")]
     times: Annotated[int, Field(description="How often it is in the history.")]

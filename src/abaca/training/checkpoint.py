@@ -1,4 +1,4 @@
-"""What is kept on disk: the state of a run, its record, and the model directory. Safetensors and JSON, no pickle.
+"""The model directory: safetensors and JSON, no pickle.
 
 A model directory holds `model.json`, which names the other files with their checksums:
 
@@ -10,16 +10,13 @@ A model directory holds `model.json`, which names the other files with their che
     ledger-<checksum>.parquet       the log, where the model was trained with `updatable`
 
 Since the names carry checksums, replacing `model.json` swaps a model in one step: no reader ever sees halves of two.
-While training runs, `run.safetensors` (the state) and `training.jsonl` (a line per epoch) are there too, and
-`trials.jsonl` while the best model within a time is searched.
+While training runs, the files of `training/state.py` are there too.
 """
 
-import contextlib
 import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,22 +24,12 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from abaca.data.catalogue import Catalogue
-from abaca.durable import (
-    LOCK,
-    append_line,
-    checksum,
-    file_facts,
-    locked,
-    put_in_place,
-    whole_file,
-    write_cure,
-    write_text,
-)
+from abaca.durable import checksum, file_facts, put_in_place, whole_file, write_text
 from abaca.errors import ModelError, SpecError
 from abaca.evaluation.baselines import Baseline
 from abaca.evaluation.sound import not_finite
@@ -59,7 +46,7 @@ from abaca.training.document import CURE, FORMAT, document_digest, unreadable
 from abaca.training.document import KIND as KIND
 from abaca.training.document import MODEL as MODEL
 from abaca.training.document import read_document as read_document
-from abaca.types import Record
+from abaca.training.state import locked_folder, write_tensors
 
 POPULARITY = "popularity"
 """The name of an updated model's interactions of each item, beside the weights."""
@@ -67,18 +54,6 @@ OWN_FILE = re.compile(r"(?:weights|catalogue|index|ledger)-([0-9a-f]{12})\.(?:sa
 """The name of a file that a save or an index made; whose else it is, its checksum shows."""
 CATALOGUE = {"ids": [(str, int)], "size": Least(0), "columns?": Each(list)}
 DRAFTS = ("weights.new.safetensors", "ledger.new.parquet", "index.new.faiss")
-RECORD = "training.jsonl"
-STATE = "run.safetensors"
-TRIALS = "trials.jsonl"
-
-
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write a whole safetensors file or nothing."""
-    with whole_file(path, ModelError) as part:
-        try:
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, metadata)
-        except SafetensorError as error:
-            raise OSError(str(error)) from error
 
 
 def copy_file(path: Path, to: Path) -> None:
@@ -86,89 +61,6 @@ def copy_file(path: Path, to: Path) -> None:
     if not to.exists():
         with whole_file(to, ModelError) as part:
             shutil.copyfile(path, part)
-
-
-def held(folder: Path) -> str | None:
-    """What a folder holds of an earlier run, in words."""
-    if (folder / STATE).exists() or (folder / TRIALS).exists():
-        return "a run that was stopped"
-    return "a model" if (folder / MODEL).exists() else None
-
-
-@contextlib.contextmanager
-def locked_run(folder: Path, *, keep: bool) -> Iterator[None]:
-    """Lock a model directory for one run; with `keep`, a folder that holds an earlier run is refused."""
-    if folder.exists() and not folder.is_dir():
-        raise ModelError(f"{folder} is a file; give the name of a folder")
-    if keep and (found := held(folder)):
-        cure = "`resume=True` continues it, `overwrite=True` starts again"
-        raise ModelError(f"{folder} holds {found}; {cure if 'run' in found else '`overwrite=True` replaces it'}")
-    fresh = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    try:
-        with _locked(folder):
-            yield
-    finally:
-        if fresh:
-            with contextlib.suppress(OSError):
-                folder.rmdir()  # only where nothing was written
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        try:
-            alone = stack.enter_context(locked(folder / LOCK, wait=False))
-        except OSError as error:
-            raise _unwritable(folder, error) from error
-        if not alone:
-            raise ModelError(f"{folder} is being written by another process; wait for it, or give another folder")
-        yield
-
-
-def _unwritable(folder: Path, error: OSError) -> ModelError:
-    return ModelError(f"{folder} cannot be written ({error.strerror}); {write_cure(error)}")
-
-
-def save_state(folder: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
-    """Save the state of a run, so that it can be resumed."""
-    write_tensors(folder / STATE, tensors, {"progress": json.dumps(progress)})
-
-
-def load_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The last saved state of a run."""
-    path = folder / STATE
-    try:
-        with safe_open(path, framework="pt") as file:
-            progress: dict[str, Any] = json.loads((file.metadata() or {})["progress"])
-            return {name: file.get_tensor(name) for name in file.keys()}, progress  # noqa: SIM118
-    except FileNotFoundError:
-        raise ModelError(f"{path} does not exist: there is no run to resume; train without `resume=True`") from None
-    except (SafetensorError, KeyError, ValueError, OSError) as error:
-        raise ModelError(f"{path} cannot be read ({error}); delete it and train from the start") from error
-
-
-def read_progress(folder: Path) -> dict[str, Any]:
-    """How far a run is whose state is saved; no tensor is read."""
-    try:
-        with safe_open(folder / STATE, framework="pt") as file:
-            progress: dict[str, Any] = json.loads((file.metadata() or {})["progress"])
-            return progress
-    except (SafetensorError, KeyError, ValueError, OSError) as error:
-        raise ModelError(f"{folder / STATE} cannot be read ({error}); delete it and train from the start") from error
-
-
-def write_record(folder: Path, records: list[Record]) -> None:
-    """The run's epochs, a line each."""
-    write_text(folder / RECORD, "".join(json.dumps(record) + "\n" for record in records), ModelError)
-
-
-def append_record(folder: Path, record: Record) -> None:
-    """One more epoch."""
-    append_line(folder / RECORD, json.dumps(record), ModelError)
 
 
 @dataclass(frozen=True)
@@ -199,9 +91,7 @@ class Saved:
     def model(self) -> Model:
         """The network; a baseline has none."""
         if isinstance(self.ranks, Baseline):
-            raise ModelError(
-                f"'{self.output}' is a simple rule: it has no item vectors; train a model without `baseline`"
-            )
+            raise ModelError(f"'{self.output}' is a baseline: it has no item vectors; train a model without `baseline`")
         return self.ranks
 
     @property
@@ -409,7 +299,7 @@ def set_index(
     folder: Path, weights: str, draft: Path | None, kind: str = "", effort: int = 0, facts: Any = None
 ) -> None:
     """Make a file of the folder the index of these weights, if they are still there; None removes it."""
-    with _locked(folder):
+    with locked_folder(folder):
         _set_index(folder, weights, draft, kind, effort, facts)
 
 

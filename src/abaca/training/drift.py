@@ -12,9 +12,11 @@ from abaca.histories import Bools, Histories, Ints
 from abaca.training.fold import known_items
 
 NOTABLE = 0.05
-"""A share that changes by more is reported."""
-MOST = 2000
-"""Users whose first new row is compared with what the model predicted."""
+"""A share that changes by more is reported,"""
+SURE = 3.0
+"""if the change is also more than this number of standard errors."""
+MOST = 500
+"""Users whose first new row is compared with what the model predicted: with more it would take longer than counting."""
 
 WORDS = {
     "repeats": "repeats are {now:.0%} of the new rows and were {before:.0%} of as many rows before them",
@@ -28,7 +30,7 @@ def drift(rows: Histories, since: float | None) -> dict[str, list[float]] | None
     """Shares of the new rows, those after a time, beside the same shares of as many old rows just before them.
 
     `repeats`: rows whose item the user had before. `new_items`: rows whose item nobody had before the period began.
-    Each is a pair, before and now; None where either period has no rows.
+    Each is a share before, the share now, and the standard error of the change; None where either period has no rows.
     """
     if rows.times is None or since is None:
         return None
@@ -38,29 +40,37 @@ def drift(rows: Histories, since: float | None) -> dict[str, list[float]] | None
         return None
     begin = float(np.sort(old)[-min(len(old), int(is_new.sum()))])
     is_old = ~is_new & (rows.times >= begin)
-    repeat, width = _repeats(rows), int(rows.items.max()) + 1
-    first = np.full(width, np.inf)
+    first = np.full(int(rows.items.max()) + 1, np.inf)
     np.minimum.at(first, rows.items, rows.times)
     fresh = first[rows.items]
-    shares = {
-        "repeats": (repeat[is_old], repeat[is_new]),
-        "new_items": (fresh[is_old] >= begin, fresh[is_new] > since),
+    new_items = np.where(is_new, fresh > since, fresh >= begin)
+    return {
+        name: _change(found, rows.rows, is_old, is_new)
+        for name, found in (("repeats", _repeats(rows)), ("new_items", new_items))
     }
-    return {name: [round(float(part.mean()), 4) for part in parts] for name, parts in shares.items()}
+
+
+def _change(found: Bools, users: Ints, is_old: Bools, is_new: Bools) -> list[float]:
+    """The share of rows before and now, and the standard error of the change if there is none: users are the sample."""
+    usual, before, now = (float(found[period].mean()) for period in (is_old | is_new, is_old, is_new))
+    apart = (found - usual) * (is_new / is_new.sum() - is_old / is_old.sum())
+    error = float(np.sqrt((np.bincount(users, apart) ** 2).sum()))
+    return [round(number, 4) for number in (before, now, error)]
 
 
 def notes(found: dict[str, list[float]] | None) -> list[str]:
     """What has changed notably, in words."""
     return [
         WORDS[name].format(before=before, now=now)
-        for name, (before, now) in (found or {}).items()
-        if abs(now - before) > NOTABLE
+        for name, (before, now, error) in (found or {}).items()
+        if abs(now - before) > max(NOTABLE, SURE * error)
     ]
 
 
 def calibration(ranker: Ranker, before: Catalogue, sequences: Sequences, since: float) -> list[float] | None:
-    """The mean probability of a repeat that a model predicted for new rows, and the share of repeats among them.
+    """The mean probability of a repeat that a model predicted for new rows, the share of repeats among them, an error.
 
+    The error is the standard error of their difference if the model is right.
     The rows are the first one after a time of each user, of at most `MOST` users; None where there are none.
     """
     users, positions = _first_new(sequences, since)
@@ -76,7 +86,11 @@ def calibration(ranker: Ranker, before: Catalogue, sequences: Sequences, since: 
         predicted = np.append(predicted, found.repeat_probability)
         repeat = np.append(repeat, found.repeat)
     known = ~np.isnan(predicted)  # not after a history of unknown items
-    return [round(float(part[known].mean()), 4) for part in (predicted, repeat)] if known.any() else None
+    if not known.any():
+        return None
+    predicted, repeat = predicted[known], repeat[known]
+    error = np.sqrt(((repeat - predicted) ** 2).sum()) / len(repeat)
+    return [round(float(number), 4) for number in (predicted.mean(), repeat.mean(), error)]
 
 
 def _first_new(sequences: Sequences, since: float) -> tuple[Ints, Ints]:

@@ -19,9 +19,10 @@ from abaca.data.sequences import Sequences
 from abaca.errors import ModelError, SpecError, TrainingError
 from abaca.training.budget import Clock, Deadline, seconds_of_epoch
 from abaca.training.callbacks import Callback, Callbacks
-from abaca.training.checkpoint import MODEL, STATE, TRIALS, Saved, load_model, save_model, write_record
+from abaca.training.checkpoint import MODEL, Saved, load_model, save_model
 from abaca.training.group import current
 from abaca.training.run import Run
+from abaca.training.state import STATE, TRIALS, write_record
 from abaca.training.trials import Notes, Trial
 
 SEARCHED = 0.5

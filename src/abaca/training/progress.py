@@ -1,6 +1,7 @@
 """Training as a progress bar, in a terminal or a notebook."""
 
 import sys
+from collections.abc import Sequence
 
 from rich import get_console
 from rich.console import Console
@@ -8,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from abaca.display import duration
 from abaca.training.callbacks import Callback, End, Start, Step
+from abaca.training.group import current
 from abaca.types import Record
 
 
@@ -69,3 +71,13 @@ class ProgressBar(Callback):
             f"epoch {record['epoch'] + 1:>3}/{self.epochs}  loss {record['loss']:.4f}{figure}  "
             f"{record['seconds']:.1f} s  {speed:,.0f} targets/s  at most {duration(left)} left"
         )
+
+
+def with_progress(given: Callback | Sequence[Callback] | None, progress: bool | None) -> list[Callback]:
+    """The callbacks that were given, after a progress bar where one is wanted; of a group, the first process's."""
+    if current().rank:
+        return []
+    callbacks = [given] if isinstance(given, Callback) else list(given or ())
+    if progress or (progress is None and not callbacks and is_interactive()):
+        callbacks.insert(0, ProgressBar())
+    return callbacks

@@ -8,7 +8,8 @@ from typing import Any, Literal
 from abaca.display import plain
 from abaca.errors import ModelError
 from abaca.shapes import loads
-from abaca.training.checkpoint import KIND, MODEL, RECORD, STATE, read_document, read_progress
+from abaca.training.checkpoint import KIND, MODEL, read_document
+from abaca.training.state import RECORD, STATE, read_progress
 from abaca.types import Record
 
 State = Literal["finished", "unfinished", "damaged"]

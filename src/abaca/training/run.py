@@ -1,7 +1,7 @@
 """A run: a model trained on sequences, in memory or in a folder where it can be stopped and resumed."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +25,12 @@ from abaca.nn.model import Model
 from abaca.options import TrainingOptions
 from abaca.plugins import output_layer
 from abaca.training.callbacks import Callback, Callbacks, Start
-from abaca.training.checkpoint import (
-    MODEL,
-    RULE,
-    STATE,
-    Saved,
-    append_record,
-    load_model,
-    read_progress,
-    save_model,
-    write_record,
-)
+from abaca.training.checkpoint import MODEL, RULE, Saved, load_model, save_model
 from abaca.training.evidence import fit_evidence
 from abaca.training.fold import carried, known_items
 from abaca.training.group import current
 from abaca.training.start import start_from_counts
+from abaca.training.state import STATE, append_record, read_progress, write_record
 from abaca.training.trainer import Trainer
 from abaca.types import Record
 
@@ -270,8 +261,34 @@ def check_same_run(folder: Path, before: dict[str, Any], identity: dict[str, Any
     )  # fmt: skip
     changed = [name for name in now if was.get(name) != now[name] and not name.endswith("options")]
     if changed:
-        named = ", ".join("log or way of preparing it" if name == "fingerprint" else name for name in changed)
+        named = [
+            "another log or way of preparing it" if name == "fingerprint"
+            else f"{name} {was[name]!r}, not {now[name]!r}" if isinstance(was.get(name), int | float | str)
+            else f"another {name}"
+            for name in changed
+        ]  # fmt: skip
         raise ModelError(
-            f"{folder} holds a run with another {named}; resume with the options it began with, "
-            "or replace it with `overwrite=True`"
+            f"{folder} holds a run with {'; '.join(named)}; resume with the options it began with"
+            f"{_given(was, changed)}, or replace it with `overwrite=True`"
         )
+
+
+def _given(was: dict[str, Any], changed: list[str]) -> str:
+    """The changed options as they were given, or chosen."""
+    options = {field.name for field in fields(TrainingOptions)} | {"encoder", "output", *was["encoder_options"]}
+    given = ", ".join(
+        f"`{name}={was[name]}`" for name in changed if name in options and was.get(name) not in (None, "")
+    )
+    return f" ({given})" if given else ""
+
+
+def check_held_out(before: dict[str, Any], sequences: Sequences) -> None:
+    """Refuse to evaluate a run on other data than its own, or on targets that it was trained on."""
+    if sequences.fingerprint != before["fingerprint"]:
+        raise ModelError(
+            "this model was trained on other data (or the same log prepared with other options), so its targets "
+            "may have been trained on; evaluate on the log it was trained on, prepared with the same options"
+        )
+    if before["everything"]:
+        how = "updated" if before.get("updates") else "refitted"
+        raise ModelError(f"this model was {how} on everything: no target is held out; evaluate the fit before it")

@@ -22,10 +22,10 @@ from abaca.evaluation.sound import fault_of
 from abaca.nn.model import Model, swapped
 from abaca.options import TrainingOptions
 from abaca.training.callbacks import Callback, Step
-from abaca.training.checkpoint import load_state, save_state
 from abaca.training.eventweights import type_weights
 from abaca.training.gradients import set_gradients
 from abaca.training.group import current
+from abaca.training.state import load_state, save_state
 from abaca.types import Record
 
 log = logging.getLogger(__name__)

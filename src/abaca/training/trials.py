@@ -9,7 +9,7 @@ from abaca.durable import append_line, write_text
 from abaca.errors import ModelError
 from abaca.shapes import loads
 from abaca.training.budget import Clock
-from abaca.training.checkpoint import TRIALS
+from abaca.training.state import TRIALS
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from abaca.histories import Ints
 from abaca.training.checkpoint import RULE, Saved
 from abaca.training.drift import calibration, drift
 from abaca.training.fold import carried, known_items
-from abaca.training.run import period_of
+from abaca.training.run import Run, period_of
 from abaca.types import Id
 
 EPOCHS = 1
@@ -74,7 +74,7 @@ class NewRows(NamedTuple):
 def new_rows(saved: Saved, log: Log, *, whole: bool) -> NewRows:
     """The ledger with the rows of a log that are later; or a log that is whole."""
     if saved.encoder == RULE:
-        raise ModelError(f"'{saved.output}' is a simple rule, which counts in seconds; train it on the whole log")
+        raise ModelError(f"'{saved.output}' is a baseline, which counts in seconds; train it on the whole log")
     found = _whole(saved, log) if whole else _later(saved.read_ledger(), log)
     if not found.added and saved.training["everything"]:
         at = "" if found.since is None else f" after the model's last time, {found.since:.15g}"
@@ -187,6 +187,16 @@ def replay(sequences: Sequences, rows: NewRows, options: UpdateOptions) -> Repla
     if rows.since is None or sequences.times is None:
         raise SpecError("`replay` needs a log with times, which tell new rows from old ones; leave it out")
     return Replay(np.asarray(sequences.times > rows.since), options.replay)
+
+
+def further_run(run: Run, saved: Saved, sequences: Sequences, rows: NewRows, options: UpdateOptions) -> Run:
+    """The run of a model that trains its weights on: a few epochs from where they are, at a lower learning rate."""
+    if saved.training["everything"]:
+        hold_out_new(sequences, rows.since)
+    rate = options.lr or run.options.lr / SLOWER
+    slower = replace(run.options, epochs=options.epochs, lr=rate, stop_after=0, patience=0)
+    kept = replay(sequences, rows, options)
+    return replace(run, options=slower, fitted=saved.evidence, start_from=saved, replay=kept)
 
 
 def recorded(before: Saved, after: Saved, rows: NewRows, sequences: Sequences, options: UpdateOptions) -> Saved:

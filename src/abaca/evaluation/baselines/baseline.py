@@ -48,6 +48,10 @@ class Baseline(ABC):
     estimated = False
     excludes_history = False
     """Whether the items of a history are never recommended after it."""
+    fitted = False
+    """Whether some of its numbers are fitted on validation targets."""
+    reads_now = False
+    """Whether the moment of a query changes its ranks."""
     counted: tuple[str, ...] = ()
     """The attributes that `_learn` sets."""
 

@@ -56,6 +56,7 @@ class Blend(Baseline):
     """Habits of the history mixed with decayed sequential rules; its few numbers are chosen on validation targets."""
 
     name = "blend"
+    fitted = True
     counted = (*Rules._fields, "numbers")
     starts: Ints
     followers: npt.NDArray[np.int32]

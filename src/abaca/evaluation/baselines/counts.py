@@ -14,7 +14,7 @@ from abaca.evidence.fit import fit
 from abaca.evidence.habits import KINDS, Clock
 from abaca.evidence.transitions import Transitions
 from abaca.histories import Floats, Histories, Ints
-from abaca.nn.answers import Answer, Question, answer
+from abaca.nn.answers import RULE, Answer, Question, answer
 from abaca.nn.logits import Logits, Overrides, Scores
 from abaca.nn.outputs.spec import EVIDENCE
 
@@ -27,6 +27,8 @@ class CountsAlone(Baseline):
     """Habits and followers, fitted on validation targets, without a network; it has probabilities."""
 
     name = "counts alone"
+    fitted = True
+    reads_now = True
     counted = ("starts", "followers", "units", "clock", "fade", *KINDS)
     starts: Ints
     followers: np.ndarray
@@ -76,7 +78,7 @@ class CountsAlone(Baseline):
             changed = evidence.apply(scores, histories.take(numbers)) if evidence.weights else scores
             for column, made in zip(whole, answer(changed, question.take(rows)), strict=True):
                 column[rows] = made
-        return whole
+        return whole._replace(partitions=torch.full_like(whole.partitions, RULE))
 
     def _scored(self, histories: Histories) -> Iterator[tuple[Ints, Scores]]:
         """The logarithm of popularity as a row of logits for each history: an item table with one dimension."""
