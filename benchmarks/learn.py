@@ -4,15 +4,19 @@
 
 Both store events in SQLite files of their own. Clients send recommendations and events in turn, as soon as they are
 answered. A share of the events is of new items. CPU time is that of the server's process. Ratios are within a round.
+`visible_seconds` is the time from the acknowledgement of events, in which people take a new item after an old one, to
+the first list after the old item that holds the new one.
 """
 
 import argparse
 import asyncio
+import http.client
 import json
 import os
 import random
 import statistics
 import tempfile
+import time
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -31,11 +35,13 @@ from abaca.nn.build import make_model
 from abaca.study.environment import commit, processor
 from abaca.training.checkpoint import Saved, save_model
 from abaca.training.trainer import TrainingOptions
-from serve import Size, histories, message, saturate, served
+from serve import Server, Size, histories, message, saturate, served
 
 USERS = 5_000
-NEW = 0.002
-"""Share of events that are of one of a hundred new items."""
+NEW, NEW_ITEMS = 0.002, 100
+"""Share of events that are of a new item, and the number of those."""
+TAKERS, FRESH, LONGEST = 30, 20, 15.0
+"""Users who take each new item, new items whose lists are awaited, and the seconds that one is awaited at most."""
 
 
 def write_model(folder: Path, size: Size) -> None:
@@ -62,8 +68,34 @@ def requests(size: Size) -> list[bytes]:
     rng, found = random.Random(1), []
     for history in histories(size, 2000):
         found.append(message("POST", "/recommend", {"history": history}))
-        item: Any = f"new {rng.randrange(100)}" if rng.random() < NEW else rng.choice(history)
+        item = size.items + rng.randrange(NEW_ITEMS) if rng.random() < NEW else rng.choice(history)
         found.append(message("POST", "/events", {"events": [{"user": f"u{rng.randrange(USERS)}", "item": item}]}))
+    return found
+
+
+def visible(server: Server, size: Size) -> list[float]:
+    """Seconds until each of some new items is recommended after the item before it."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+
+    def post(path: str, body: Any) -> Any:
+        connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+        answer = connection.getresponse()
+        content = answer.read()
+        if answer.status != 200:
+            raise SystemExit(f"the server answered {answer.status}: {content[:200]!r}")
+        return json.loads(content)
+
+    found = []
+    for number in range(FRESH):
+        source, fresh = size.items - 1 - number, size.items + NEW_ITEMS + number
+        events = [{"user": f"v{number}-{user}", "item": item} for user in range(TAKERS) for item in (source, fresh)]
+        post("/events", {"events": events})
+        began = time.perf_counter()
+        while fresh not in [each["id"] for each in post("/recommend", {"history": [source]})["answers"][0]["items"]]:
+            if time.perf_counter() - began > LONGEST:
+                raise SystemExit(f"item {fresh} was not recommended within {LONGEST:g} seconds")
+        found.append(round(time.perf_counter() - began, 4))
+    connection.close()
     return found
 
 
@@ -82,10 +114,12 @@ def measure(folder: Path, size: Size) -> dict[str, Any]:
             found = {name: asyncio.run(saturate(servers[name], sent, size.clients, size.seconds)) for name in order}
             if number:  # the first round warms up
                 rounds.append({name: load.to_json() for name, load in found.items()})
+        seconds = visible(servers["on"], size)
     ratios = {
         f"{name}_on_to_off": [one["on"][name] / one["off"][name] for one in rounds] for name in ("per_second", "cpu_ms")
     }
-    return {"rounds": rounds, **{name: statistics.median(values) for name, values in ratios.items()}}
+    medians = {name: statistics.median(values) for name, values in ratios.items()}
+    return {"rounds": rounds, **medians, "visible_seconds": seconds}
 
 
 def main() -> None:
