@@ -49,7 +49,7 @@ def trained(sequences: Sequences, seed: int, changes: dict[str, Any]) -> tuple[R
 def with_parts(fitted: Recommender, sequences: Sequences, parts: tuple[str, ...]) -> dict[str, Any]:
     """The figures of a trained network with other parts of evidence."""
     began = time.process_time()
-    model = fitted.ranker.model
+    model = fitted.ranker().model
     whole, model.output.evidence = model.output.evidence, parts
     found = fit_evidence(model, sequences, fitted.training)[1]
     model.output.evidence = whole

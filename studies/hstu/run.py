@@ -4,8 +4,8 @@
     python studies/hstu/run.py --only-report
 
 Every cell has the same number of epochs, the same learning rate and one thread. A window trains three quarters of its
-length; the rest overlaps with the one before. Cells that results.jsonl already holds are skipped. At the end it writes
-table.md and figure.svg.
+length; the rest overlaps with the one before. Cells that results.jsonl already holds are skipped. At the end it prints
+a table and writes figure.svg.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def cell(data: Any, blocks: int, length: int, epochs: int, seed: int) -> dict[st
 
 
 def report(cells: list[dict[str, Any]]) -> None:
-    """A table and a figure."""
+    """Print a table and draw a figure."""
     found = {(each["blocks"], each["length"]): each for each in cells}
     lines = [
         f"Validation NDCG@10 in percent after {cells[0]['epochs']} epochs, of the network and with evidence, and CPU "
@@ -74,7 +74,7 @@ def report(cells: list[dict[str, Any]]) -> None:
     for blocks in DEPTHS:
         row = [found.get((blocks, length)) for length in LENGTHS]
         lines.append(f"| {blocks} | " + " | ".join("–" if each is None else _cell(each) for each in row) + " |")
-    (HERE / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print("\n".join(lines))
     figure = Figure("depth", "HSTU by depth and length", (1, 2), panel=(4.2, 3.2))
     for blocks, style in zip(DEPTHS, STYLES, strict=True):
         cells_of = [found[blocks, length] for length in LENGTHS if (blocks, length) in found]

@@ -31,9 +31,10 @@ def main(config: str, order: str, seed: str, log: str, work: str) -> None:
         abaca("train", sequences, model, *options, "--resume")
     epochs = [json.loads(line) for line in (model / "training.jsonl").read_text(encoding="utf-8").splitlines()]
     report = {}
-    for split in ("valid", "test"):
-        answer = json.loads(abaca("evaluate", model, sequences, "--targets", split, "--no-baselines", "--json"))
-        report[split] = answer["evaluations"][0]["groups"]["all"]["metrics"]
+    asked = {"valid": ("--targets", "valid"), "test": (), "test, now known": ("--now",)}
+    for question, words in asked.items():
+        answer = json.loads(abaca("evaluate", model, sequences, *words, "--no-baselines", "--json"))
+        report[question] = answer["evaluations"][0]["groups"]["all"]["metrics"]
     line = {
         "config": config,
         "order": order,

@@ -1,9 +1,9 @@
-"""The trained models of this study with the time of the query known: a line of now.jsonl for each.
+"""The trained models of a study with the time of the query known: a line of now.jsonl for each.
 
-    python studies/twelve/now.py FOLDER [SET ...]          FOLDER/gowalla-1k/inter.parquet and so on
+    python studies/now.py studies/twelve/study.toml FOLDER [SET ...]          FOLDER/gowalla-1k/inter.parquet and so on
 
-It reads the models that `abaca compare studies/twelve/study.toml` left in `work/`, for the sets whose times are real
-(by default SETS), and skips what now.jsonl already holds.
+It reads the models that `abaca compare` left in `work/` beside the study, for the sets whose times are real (by default
+SETS). It writes now.jsonl there, and skips what that already holds.
 """
 
 import json
@@ -16,13 +16,12 @@ from abaca.study.environment import environment
 from abaca.study.plan import read_study
 from abaca.study.work import Work
 
-HERE = Path(__file__).parent
-SETS = ("gowalla-1k", "foursquare-lbsn3", "uci-online-retail", "ml-1m")
+SETS = ("gowalla-1k", "foursquare-lbsn3", "uci-online-retail", "ml-1m", "groceries")
 
 
-def main(data: Path, names: list[str]) -> None:
-    work = Work(read_study(HERE / "study.toml", data), HERE)
-    results = HERE / "now.jsonl"
+def main(study: Path, data: Path, names: list[str]) -> None:
+    work = Work(read_study(study, data), study.parent)
+    results = study.with_name("now.jsonl")
     done = [json.loads(line)["id"] for line in results.read_text().splitlines()] if results.exists() else []
     sets = {each.name: each for each in work.study.data if each.name in (names or SETS)}
     for row in work.study.rows():
@@ -34,9 +33,11 @@ def main(data: Path, names: list[str]) -> None:
             entry = {"id": run.id, **row._asdict(), "seed": run.seed, **found.to_json(), "environment": environment()}
             with results.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(entry) + "\n")
-            print(row.data, row.output, run.seed, f"{found.mean('ndcg@10'):.4f}", flush=True)
+            print(row.data, row.encoder, row.output, run.seed, f"{found.mean('ndcg@10'):.4f}", flush=True)
 
 
 if __name__ == "__main__":
     keep_memory()
-    main(Path(sys.argv[1]), sys.argv[2:])
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
