@@ -199,6 +199,25 @@ def test_new_items_of_an_update_have_vectors_of_features_and_rows() -> None:
     torch.testing.assert_close(model.table[item], g + own, atol=1e-4, rtol=1e-2)
 
 
+def test_items_that_features_made_known_stay_when_a_model_is_trained_on() -> None:
+    """Also the columns of old items stay, where the new item table lacks them."""
+    rows, new = log(), CATEGORIES * EACH
+    options = FAST | {"hold_out_items": 0.0, "output": "softmax", "epochs": 1, "min_user": 1}
+    made = Recommender(features="kind", **options).fit(rows, items=item_table(), updatable=True)
+    made.add_items([{"id": new, "kind": "kind 1", "title": "new"}])
+    later = pyarrow.table({"user": [9999] * 5, "item": [0, 1, 2, 3, 4], "time": [100, 101, 102, 103, 104]})
+    few = pyarrow.table({"item": [0], "kind": ["kind 2"], "title": ["other"]})
+    made.update(later, train=True, items=few)
+    assert made.saved is not None
+    catalogue = made.saved.catalogue
+    assert catalogue.ids[-1] == new
+    kinds, places = catalogue.columns["kind"], [catalogue.index(id) for id in (0, 1, new)]
+    assert [kinds[place] for place in places if place is not None] == ["kind 2", "kind 1", "kind 1"]
+    assert made.recommend([1], 1, candidates=[new]).ids == [new]
+    assert made.saved.model.features is not None
+    assert made.saved.model.table[-1].norm() > 0
+
+
 def test_the_options_of_features_change_something() -> None:
     losses = []
     for options in ({}, {"features": "kind"}, {"features": "kind", "feature_dropout": 0.6}):

@@ -46,7 +46,17 @@ from abaca.training.opening import check_not_prepared, check_place, opened_toget
 from abaca.training.progress import with_progress
 from abaca.training.run import Run, check_held_out
 from abaca.training.state import locked_run
-from abaca.training.update import UpdateOptions, check_types, counted, further_run, new_rows, prepare_options, recorded
+from abaca.training.update import (
+    UpdateOptions,
+    check_types,
+    counted,
+    further_run,
+    keep_columns,
+    new_rows,
+    prepare_options,
+    recorded,
+    with_cold_items,
+)
 from abaca.types import Id
 
 Histories = Sequence[Sequence[Id]] | Mapping[Id, Sequence[Id]]
@@ -170,16 +180,19 @@ class Recommender:
         saved = self._trained()
         check_names("update", options, [field.name for field in fields(UpdateOptions)])
         given = UpdateOptions(**options)
-        rows = new_rows(saved, self._log(data), whole=given.whole)
+        rows = new_rows(saved, self._log(data), given)
         table = self._item_table(refit=True) if given.items is None else given.items
-        how = prepare_options(self.learned, train=given.train)
+        how = prepare_options(saved, train=given.train)
         sequences = self.open(as_log(rows.table), table, options=how)
         check_types(saved, sequences)
+        if given.items is not None:
+            keep_columns(saved.catalogue, sequences.catalogue)
         if not given.train:
             self.sequences = None
             return self._adopt(recorded(saved, counted(saved, sequences), rows, sequences, given))
         run = further_run(self._run(refit=False), saved, sequences, rows, given)
         trained = run.train(sequences, self.device, callbacks=with_progress(callback, progress))
+        trained = with_cold_items(saved, trained)
         self.sequences = sequences
         return self._adopt(recorded(saved, trained, rows, sequences, replace(given, lr=run.options.lr)))
 

@@ -47,6 +47,10 @@ def test_a_model_takes_new_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert np.array_equal(first.saved.popularity, second.saved.popularity)
     assert np.array_equal(first.saved.evidence.transitions.units, second.saved.evidence.transitions.units)  # type: ignore[union-attr]
 
+    gone = ["--retire", f"@{tmp_path / 'gone.txt'}"]
+    assert cli("update", counted, tmp_path / "new.csv", tmp_path / "fewer", *gone).code == 0
+    wrong = ["--retire", "no.txt"]
+    assert "knows no such item" in refused(cli("update", model, tmp_path / "new.csv", tmp_path / "x", *wrong))
     said = cli("update", model, tmp_path / "new.csv", tmp_path / "trained", "--train").done
     assert "weights updated with 160 new rows" in said
     assert "holds a model" in refused(cli("update", model, tmp_path / "new.csv", counted))
@@ -55,3 +59,23 @@ def test_a_model_takes_new_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not (tmp_path / "again").exists()
     monkeypatch.delenv("ABACA_STORE", raising=False)
     assert "give --store" in refused(cli("serve", model, "--learn"))
+
+
+def test_events_of_a_type_that_the_model_does_not_know_have_the_usual_one(tmp_path: Path, cli: Cli) -> None:
+    taken = ["view", "view", "buy"] * 100
+    rows = [(f"u{place % 20}", f"i{place % 7}", BEGIN + place, kind) for place, kind in enumerate(taken)]
+    lines = "".join(f"{user},{item},{time},{kind}\n" for user, item, time, kind in rows)
+    (tmp_path / "log.csv").write_text("user,item,time,event\n" + lines)
+    typed = ["--updatable", "--event", "event", "--targets-of", "buy"]
+    assert cli("train", tmp_path / "log.csv", tmp_path / "model", *QUICK, *typed).code == 0
+    kinds = ["wish", None, "buy"]
+    for name, given in (("wish", kinds), ("usual", [None, None, "buy"])):
+        store = open_store(str(tmp_path / f"{name}.db"))
+        store.add([[Event(str(place), "u1", "i1", BEGIN + 1000 + place, kind) for place, kind in enumerate(given)]])
+        store.close()
+        assert cli("update", tmp_path / "model", tmp_path / name, "--from-store", tmp_path / f"{name}.db").code == 0
+    one, other = (abaca.load(tmp_path / name).saved for name in ("wish", "usual"))
+    assert one is not None
+    assert other is not None
+    assert one.training["updates"][0]["rows"] == len(kinds)
+    assert one.training["fingerprint"] == other.training["fingerprint"]

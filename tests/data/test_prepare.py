@@ -221,6 +221,7 @@ def test_every_option_makes_a_difference(tmp_path: Path) -> None:
         "test_from": (timed, "95%"),
         "target": (timed, "all"),
         "hold_out_items": (KEEP_ALL, 0.4),
+        "rare_until": (dataclasses.replace(KEEP_ALL, min_user=5), 3.0),
     }
     assert set(changes) == {field.name for field in dataclasses.fields(PrepareOptions)}
     with read_log(log) as read:

@@ -91,6 +91,8 @@ def with_known_columns(case: Any) -> Any:
                 part["cooldown"] = [each.partition(" of ")[0] for each in part["cooldown"]]
     if isinstance(body, dict):
         body.pop("types", None)
+        for event in [*body.get("events", []), *body.get("feedback", [])]:
+            event["time"] = min(event.get("time", 0), 1e9)
         for name in {"at_most", "at_least", "boost_category"} & set(body):
             body[name] = dict(zip(["title"], body[name].values(), strict=False))
         if "cooldown" in body:

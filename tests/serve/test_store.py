@@ -312,7 +312,9 @@ def test_users_are_found_by_a_part_of_their_id(
         [{"user": "", "item": 1}],
         [{"user": 1, "item": 1.5}],
         [{"user": 1, "item": 1, "time": "now"}],
+        [{"user": 1, "item": ""}],
         [{"user": 1, "item": 1, "time": 1e300}],
+        [{"user": 1, "item": 1, "time": 1e10}],  # hundreds of years ahead
         [{"user": 1, "item": 1, "id": ""}],
         [{"user": 1, "item": 1, "id": 5}],
         [{"user": 1, "item": 1, "when": 5}],

@@ -138,6 +138,39 @@ def test_old_rows_are_not_counted_twice(log: pyarrow.Table, model: Path) -> None
         both.update(parts[4])
 
 
+def test_users_with_few_events_count_too(log: pyarrow.Table, model: Path) -> None:
+    """A filter of training is not one of an update: a server that learns has no filter either."""
+    late = int(log["time"].to_numpy().max()) + 1
+    few = pyarrow.table({"user": [900, 900, 901, 901], "item": ["i0", "new"] * 2, "time": [late + n for n in range(4)]})
+    at_once = abaca.load(model).update(few)
+    in_parts = abaca.load(model).update(few[:2]).update(few[2:])
+    for found in (at_once, in_parts):
+        assert found.saved is not None
+        assert found.saved.catalogue.ids[-1] == "new"
+        assert found.saved.popularity is not None
+        assert found.saved.popularity[-1] == 2
+        assert "new" in found.recommend(["i0"], n=100).ids
+    assert at_once.saved is not None
+    assert in_parts.saved is not None
+    assert np.array_equal(at_once.saved.popularity, in_parts.saved.popularity)
+
+
+def test_rows_at_the_last_time_are_new_unless_they_are_known(log: pyarrow.Table, model: Path) -> None:
+    last = pyarrow.concat_tables(parts_of(log, 10)[:4])[-1:]
+    user, item, time = (last[name][0].as_py() for name in ("user", "item", "time"))
+    same_day = pyarrow.table({"user": [user, user, user], "item": [item, item, "i0"], "time": [time] * 3})
+    before, after = abaca.load(model), abaca.load(model).update(same_day)
+    assert before.saved is not None
+    assert after.saved is not None
+    assert (after.saved.training["updates"][0]["rows"], after.saved.training["updates"][0]["skipped"]) == (2, 1)
+    with pytest.raises(LogError, match="nothing to update"):
+        after.update(same_day)
+    retired = after.update(same_day, retire=["i0"])
+    assert "i0" not in retired.recommend([item], n=100).ids
+    with pytest.raises(SpecError, match="list of ids"):
+        after.update(same_day, retire="i0")
+
+
 def test_old_items_keep_their_numbers_and_new_ones_their_titles(log: pyarrow.Table, model: Path) -> None:
     before = abaca.load(model)
     assert before.saved is not None

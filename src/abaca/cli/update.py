@@ -9,6 +9,7 @@ from rich.markup import escape
 from abaca.cli import show
 from abaca.cli.columns import Event, Item, Json, OnBadRow, Time, User, open_log
 from abaca.data.folder import check_apart
+from abaca.data.idlist import read_ids
 from abaca.errors import SpecError, UserError
 from abaca.training.checkpoint import save_model
 from abaca.training.drift import notes
@@ -34,7 +35,7 @@ def command(
     ] = None,
     retire: Annotated[
         list[str] | None,
-        typer.Option("--retire", metavar="ID|FILE", help="Never recommend this item, or those of a file; repeatable."),
+        typer.Option("--retire", metavar="ID|@FILE", help="Never recommend this item, or those of a file; repeatable."),
     ] = None,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over all rows, with --train.")] = EPOCHS,
     lr: Annotated[
@@ -59,8 +60,9 @@ def command(
 
     Example: [bold]abaca update model/ today.csv updated/[/]
 
-    Followers, item counts and catalogue become those of the whole log. Rows up to the last time that the model knows
-    are left out. The model must be trained with --updatable; else give the whole log with --whole.
+    Followers, item counts and catalogue become those of the whole log. Rows before the last time that the model knows
+    are left out, and rows at that time that it has. The model must be trained with --updatable; else give the whole log
+    with --whole.
     """
     model, source, updated = _places(paths, from_store)
     check_apart(updated, model)
@@ -98,11 +100,12 @@ def _places(paths: list[Path], store: str | None) -> tuple[Path, Path | None, Pa
 
 def _ids(given: list[str]) -> list[str]:
     """Ids as given, and those of files, one in a line."""
-    found = []
+    found: list[Any] = []
     for one in given:
-        path = Path(one)
-        found += path.read_text(encoding="utf-8").split("\n") if path.is_file() else [one]
-    return [id for id in (one.strip("\r") for one in found) if id]
+        named = one.startswith("@")
+        path = Path(one[1:] if named else one)
+        found += read_ids(path) if named or path.is_file() else [one]
+    return found
 
 
 def _stored(address: str, on_bad_row: str, recommender: "Recommender") -> Any:
@@ -111,14 +114,19 @@ def _stored(address: str, on_bad_row: str, recommender: "Recommender") -> Any:
         from abaca.serve.store import open_store, stored_rows
     except ImportError as error:
         raise UserError(f"--from-store needs the package {error.name}; pip install 'abaca[serve]'") from error
+    import pyarrow
+
     from abaca.data.log import read_log
 
     store = open_store(address)
     try:
         rows, event = stored_rows(store), recommender.reading["like"].event
-        if event is not None:  # an event without a type has the usual one
-            event, at = "event", rows.column_names.index("event")
-            rows = rows.set_column(at, "event", rows["event"].fill_null(_usual_type(recommender)))
+        if event is not None:  # an event without a type, or of one that the model does not know, has the usual one
+            event, at, usual = "event", rows.column_names.index("event"), _usual_type(recommender)
+            types = recommender.saved and recommender.saved.types
+            given = rows["event"].to_pylist()
+            found = [usual if one is None or (types and one not in types.names) else one for one in given]
+            rows = rows.set_column(at, "event", pyarrow.array(found, type=pyarrow.string()))
         columns = {"user": "user", "item": "item", "time": "time", "event": event}
         return read_log(rows, **columns, on_bad_row=on_bad_row)  # type: ignore[arg-type]
     finally:
@@ -140,7 +148,7 @@ def _tell(recommender: "Recommender", model: Path, *, json: bool) -> None:
     if json:
         return show.as_json({"model": str(model), **update, "figure": saved.figure})
     out = show.console()
-    known = f" ({update['skipped']:,} are known already)" if update["skipped"] else ""
+    known = f" ({update['skipped']:,} are known, or earlier than the last time)" if update["skipped"] else ""
     validated = update["how"] == "weights" and saved.figure is not None
     figure = f", validation {recommender.training.metric} {saved.figure:.4f}" if validated else ""
     out.print(

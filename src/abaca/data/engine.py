@@ -50,8 +50,8 @@ class Engine(Protocol):
     def drop_consecutive(self) -> None:
         """Of a user's consecutive interactions with one item, and of one type where types are kept, keep the first."""
 
-    def drop_rare(self, role: Role, least: int) -> None:
-        """Drop the users, or the items, that have fewer than `least` interactions."""
+    def drop_rare(self, role: Role, least: int, unless_after: float | None) -> None:
+        """Drop the users, or the items, that have fewer than `least` interactions, and none after a time."""
 
     def span(self) -> tuple[float, float]:
         """The first and the last time of what is kept."""
@@ -149,10 +149,13 @@ class SQLEngine:
         columns = ("row", "user", "item", "time", "rest", "type")
         self._replace(without_consecutive(self.kept, columns, typed=self.typed))
 
-    def drop_rare(self, role: Role, least: int) -> None:
-        grouped = f"SELECT kept.{role} FROM {self.kept} GROUP BY kept.{role} HAVING count(*)"
-        if self._value(f"SELECT count(*) FROM ({grouped} < {least}) AS rare"):  # else the rows need no new copy
-            self._replace(f"SELECT * FROM {self.kept} WHERE kept.{role} IN ({grouped} >= {least})")
+    def drop_rare(self, role: Role, least: int, unless_after: float | None) -> None:
+        stays = f"count(*) >= {least}"
+        if unless_after is not None:
+            stays += f" OR coalesce(max(kept.time) > {number(unless_after)}, false)"
+        grouped = f"SELECT kept.{role} FROM {self.kept} GROUP BY kept.{role} HAVING"
+        if self._value(f"SELECT count(*) FROM ({grouped} NOT ({stays})) AS rare"):  # else the rows need no new copy
+            self._replace(f"SELECT * FROM {self.kept} WHERE kept.{role} IN ({grouped} {stays})")
 
     def span(self) -> tuple[float, float]:
         first, last = self.tables.row(f"SELECT min(kept.time), max(kept.time) FROM {self.kept}")

@@ -4,7 +4,9 @@ Columns are user, item and, where the log has them, time and event. Rows are in 
 are in the order of the log. Reading the table again as a log gives the same interactions in the same order.
 """
 
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import pyarrow
 import pyarrow.compute as compute
@@ -25,7 +27,7 @@ class Joined(NamedTuple):
     added: int
     """Rows that are new."""
     skipped: int
-    """Rows at or before the last time of the ledger, which are not taken again."""
+    """Rows before the last time of the ledger, and those at that time that it has already."""
 
 
 def rows_of(log: Log) -> pyarrow.Table:
@@ -50,7 +52,10 @@ def last_time(table: pyarrow.Table) -> float | None:
 
 
 def join(before: pyarrow.Table, log: Log) -> Joined:
-    """The rows of a ledger, and after them those of a log that are later; without times, all of them."""
+    """The rows of a ledger, and after them those of a log that are new; without times, all of them.
+
+    New are later rows, and those at the last time of the ledger that it does not have.
+    """
     missing = [role for role in before.column_names if getattr(log.columns, role) is None]
     if missing:
         raise LogError(f"{', '.join(log.names)} has no column of {' and '.join(missing)}s, the training log had one")
@@ -58,11 +63,28 @@ def join(before: pyarrow.Table, log: Log) -> Joined:
     last, read = last_time(before), rows.num_rows
     if last is not None:
         rows = _in_unit(rows, log, last)
-        rows = rows.filter(compute.greater(rows["time"], last))
+        rows = rows.filter(compute.greater_equal(rows["time"], last))
     for role in ("user", "item"):
         rows = _spelled(rows, role, before[role].type, skip=log.on_bad_row == "skip")
-    joined = pyarrow.concat_tables([before, rows.cast(before.schema)])
+    rows = rows.cast(before.schema)
+    if last is not None:
+        ties, known = (part.filter(compute.equal(part["time"], last)) for part in (rows, before))
+        rows = pyarrow.concat_tables([_without(ties, known), rows.filter(compute.greater(rows["time"], last))])
+    joined = pyarrow.concat_tables([before, rows])
     return Joined(joined, rows.num_rows, read - rows.num_rows)
+
+
+def _without(rows: pyarrow.Table, known: pyarrow.Table) -> pyarrow.Table:
+    """Rows without those that are known; of equal rows as many stay as are not known."""
+    left, new = Counter(_as_tuples(known)), []
+    for row in _as_tuples(rows):
+        new.append(not left[row])
+        left[row] -= left[row] > 0
+    return rows.filter(pyarrow.array(new, type=pyarrow.bool_()))
+
+
+def _as_tuples(table: pyarrow.Table) -> Iterable[tuple[Any, ...]]:
+    return zip(*(table[role].to_pylist() for role in table.column_names), strict=True)
 
 
 def _in_unit(rows: pyarrow.Table, log: Log, last: float) -> pyarrow.Table:

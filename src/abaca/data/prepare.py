@@ -53,6 +53,9 @@ class PrepareOptions:
     min_item: int = 1
     """Drop items with fewer interactions; 1 keeps all, as the paper mostly does."""
 
+    rare_until: float | None = None
+    """`min_user` and `min_item` spare users and items with an interaction after this time: an update counts them."""
+
     drop_consecutive: bool = False
     """Of a user's consecutive interactions with the same item keep the first only."""
 
@@ -200,9 +203,9 @@ def _filter(log: BaseLog, engine: Engine, options: PrepareOptions, types: tuple[
     if options.drop_consecutive:
         filters["consecutive duplicates"] = engine.drop_consecutive
     if options.min_user > 1:
-        filters["min-user"] = partial(engine.drop_rare, "user", options.min_user)
+        filters["min-user"] = partial(engine.drop_rare, "user", options.min_user, options.rare_until)
     if options.min_item > 1:
-        filters["min-item"] = partial(engine.drop_rare, "item", options.min_item)
+        filters["min-item"] = partial(engine.drop_rare, "item", options.min_item, options.rare_until)
     before, left = -1, engine.count()
     while left != before:
         before = left

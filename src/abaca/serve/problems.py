@@ -23,6 +23,7 @@ HINTS = {
 }
 FIELDS = sorted({*requests.Ask.model_fields, *requests.Events.model_fields, *requests.Event.model_fields})
 AN_ID = f"an id is a whole number, or text of at most {requests.LONGEST_ID} characters without a null character"
+A_COOLDOWN = "a cool-down is a number and a unit, such as `7 days`, `5 items` or `7 days of buy`"
 SAID = {
     "extra_forbidden": "there is no such field",
     "missing": "it must be given",
@@ -77,9 +78,16 @@ def add_errors(app: FastAPI) -> None:
 def _refused_value(error: dict[str, Any]) -> Response:
     """The refused value, the cause, and what to do."""
     parts = [str(part)[:80] for part in error["loc"] if part not in ("body", "query", "path")]
+    parts = [part for part in parts if not part.startswith(("function-", "dict["))]  # alternatives of a type
     is_id = bool(parts) and parts[-1] in ("int", "constrained-str")
     where = ".".join(parts[:-1] if is_id else parts)
-    said = AN_ID if is_id else SAID.get(error["type"], error["msg"].removeprefix("Value error, "))  # pydantic's
+    said = (
+        AN_ID
+        if is_id
+        else A_COOLDOWN
+        if parts[:1] == ["cooldown"] and "pattern" in error["type"]
+        else SAID.get(error["type"], error["msg"].removeprefix("Value error, "))
+    )  # pydantic's
     if error["type"] == "json_invalid":
         return problem(400, f"{said}: {error['ctx']['error']} at {where}", HINTS[400])
     others = [field for field in FIELDS if field != where]

@@ -1,8 +1,10 @@
 """Requests, as the OpenAPI document describes them; `schemas` has the answers."""
 
+import time
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from abaca.data.moments import Moment
 from abaca.serve import rules
@@ -28,8 +30,11 @@ MOST_ITEMS = 50_000
 MOST_EVENTS = 1000
 MOST_FOUND = 100
 MOST_NEW_ITEMS, MOST_COLUMNS = 1000, 1000
+AHEAD = 86_400.0
+"""Seconds that the time of an event may be ahead of the server's clock."""
 
-ItemId = Annotated[rules.Id, BeforeValidator(rules.whole_id)]
+_Text = Annotated[rules.Text, Field(min_length=1)]
+ItemId = Annotated[Annotated[int, Field(strict=True)] | _Text, BeforeValidator(rules.whole_id)]
 _InAddress = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_ID, pattern=r"^[^\x00\n]*$")]
 UserId = Annotated[Annotated[int, Field(strict=True)] | _InAddress, BeforeValidator(rules.whole_id)]
 
@@ -157,15 +162,23 @@ class FindUsers(BaseModel, extra="forbid"):
     n: Found = 20
 
 
+def _not_ahead(seconds: float) -> float:
+    """A time that may be; later ones would hide all that comes before them from an update."""
+    if seconds > time.time() + AHEAD:
+        raise PydanticCustomError("ahead", "it is more than a day ahead of the server's clock; send seconds since 1970")
+    return seconds
+
+
 ArrivalField = Annotated[
     float,
     Field(
         ge=-LARGEST_SECONDS,
         le=LARGEST_SECONDS,
         allow_inf_nan=False,
-        description="Seconds since 1970; the arrival by default.",
+        description="Seconds since 1970, at most a day ahead; the arrival by default.",
         json_schema_extra=without_default,
     ),
+    AfterValidator(_not_ahead),
 ]
 OnceField = Annotated[
     str,

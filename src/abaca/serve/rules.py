@@ -71,6 +71,7 @@ class RuleFields(BaseModel, extra="forbid"):
             description="How long an item is not recommended after its last occurrence, such as `7 days` or `5 items`; "
             "`7 days of buy` counts events of this type.",
         ),
+        BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
     ] = []
     diversity: Annotated[
         _Share, Field(description="Strength of maximal marginal relevance on item vectors; 0 is off.")

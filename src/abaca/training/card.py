@@ -91,7 +91,7 @@ def _model(document: Document) -> str:
         "encoder": document["encoder"],
         "output layer": document["output"],
         "evidence": ", ".join(document.get("evidence", {}).get("parts", ())),
-        "items that it can recommend": document["catalogue"],
+        "items that it can recommend": document["catalogue"] - len(training.get("retired", ())),
         "epochs": None if epoch is None else epoch + 1,
         f"validation {metric} of the network": best,
         f"validation {metric} with evidence": training.get("with_evidence"),

@@ -70,6 +70,8 @@ def _id(catalogue: Catalogue, item: Mapping[str, Any]) -> Id:
     if "id" not in item:
         raise QueryError("a new item has an `id` and values of the item table's columns; give the id")
     id = check_id(item["id"])
+    if id == "":
+        raise QueryError("the id of a new item is empty; give it one")
     if catalogue.index(id) is not None:
         raise QueryError(f"the model knows the item {id!r} already; new items have ids of their own")
     if isinstance(id, type(catalogue.ids[0])):

@@ -27,6 +27,7 @@ from abaca.histories import Ints
 from abaca.training.checkpoint import RULE, Saved
 from abaca.training.drift import calibration, drift
 from abaca.training.fold import carried, known_items
+from abaca.training.newitems import NewItems, with_items
 from abaca.training.run import Run, period_of
 from abaca.types import Id
 
@@ -57,6 +58,8 @@ class UpdateOptions:
     def __post_init__(self) -> None:
         if not self.train and (self.epochs, self.lr, self.replay) != (EPOCHS, None, 1.0):
             raise SpecError("`epochs`, `lr` and `replay` belong to `train=True`; counting has none of them")
+        if isinstance(self.retire, str | bytes):
+            raise SpecError(f"`retire` is a list of ids, not {self.retire!r}")
         if not 0 <= self.replay <= 1:
             raise SpecError(f"`replay` is a share between 0 and 1, got {self.replay!r}")
 
@@ -71,14 +74,17 @@ class NewRows(NamedTuple):
     """The last time of the old rows; None without times."""
 
 
-def new_rows(saved: Saved, log: Log, *, whole: bool) -> NewRows:
+def new_rows(saved: Saved, log: Log, options: UpdateOptions) -> NewRows:
     """The ledger with the rows of a log that are later; or a log that is whole."""
     if saved.encoder == RULE:
         raise ModelError(f"'{saved.output}' is a baseline, which counts in seconds; train it on the whole log")
-    found = _whole(saved, log) if whole else _later(saved.read_ledger(), log)
-    if not found.added and saved.training["everything"]:
+    found = _whole(saved, log) if options.whole else _later(saved.read_ledger(), log)
+    if not found.added and not options.retire and saved.training["everything"]:
         at = "" if found.since is None else f" after the model's last time, {found.since:.15g}"
-        raise LogError(f"{', '.join(log.names)} has no rows{at}: there is nothing to update")
+        raise LogError(
+            f"{', '.join(log.names)} has no rows{at}: there is nothing to update; a new training reads events that "
+            "came late"
+        )
     return found
 
 
@@ -100,8 +106,12 @@ def _whole(saved: Saved, log: Log) -> NewRows:
     return NewRows(table, table.num_rows - old, old, since)
 
 
-def prepare_options(options: PrepareOptions, *, train: bool) -> PrepareOptions:
-    """How the whole log is prepared: as at first, but without an end."""
+def prepare_options(saved: Saved, *, train: bool) -> PrepareOptions:
+    """How the whole log is prepared: as at first, but without an end.
+
+    Counts take every row after the first training, as a server that learns does: also those of rare users and items.
+    """
+    options = PrepareOptions(**saved.training["prepared"])
     for name in ("valid_from", "test_from") if train else ():
         cut = getattr(options, name)
         if cut is not None and share(cut) is None:
@@ -111,7 +121,14 @@ def prepare_options(options: PrepareOptions, *, train: bool) -> PrepareOptions:
     if train:
         return replace(options, until=None)
     whole = replace(options, until=None, split="leave-one-out", valid_from=None, test_from=None, target="last")
-    return replace(whole, hold_out_items=0.0)
+    return replace(whole, hold_out_items=0.0, rare_until=_trained_until(saved))
+
+
+def _trained_until(saved: Saved) -> float | None:
+    """The last time of the first training; None without times."""
+    updates = saved.training.get("updates")
+    found: float | None = updates[0]["since"] if updates else saved.training.get("last_time")
+    return found
 
 
 def counted(saved: Saved, sequences: Sequences) -> Saved:
@@ -169,6 +186,29 @@ def check_types(saved: Saved, sequences: Sequences) -> None:
     if known != found:
         new = ", ".join(sorted((found or set()) - (known or set())))
         raise LogError(f"the log has events of type {new}, which the model does not know; train a new one")
+
+
+def keep_columns(before: Catalogue, found: Catalogue) -> None:
+    """Items that a new item table lacks keep the values that they had."""
+    ids: list[Any] = list(found.ids)
+    for place, id in enumerate(ids):
+        item = before.index(id)
+        if item is not None and all(values[place] is None for values in found.columns.values()):
+            for name in found.columns.keys() & before.columns.keys():
+                found.columns[name][place] = before.columns[name][item]
+
+
+def with_cold_items(before: Saved, after: Saved) -> Saved:
+    """The trained model with the items that only their features made known: the log has none of their events."""
+    if before.model.features is None:
+        return after
+    ids: list[Any] = list(before.catalogue.known().ids)
+    cold = [item for item, id in enumerate(ids) if after.catalogue.index(id) is None]
+    columns = {
+        name: [before.catalogue.columns[name][item] if name in before.catalogue.columns else None for item in cold]
+        for name in after.catalogue.columns
+    }
+    return with_items(after, NewItems([ids[item] for item in cold], columns)) if cold else after
 
 
 def hold_out_new(sequences: Sequences, since: float | None) -> None:
@@ -242,5 +282,7 @@ def _known_ids(catalogue: Catalogue, ids: Sequence[Id]) -> list[Id]:
     found = [(id, catalogue.index(id)) for id in ids]
     unknown = [id for id, item in found if item is None]
     if unknown:
-        raise QueryError(f"{unknown[0]!r} cannot be retired: the model does not know such an item; check the id")
+        raise QueryError(
+            f"{unknown[0]!r} cannot be retired: the model knows no such item; check the id, or the file's name"
+        )
     return [catalogue.ids[item] for _, item in found if item is not None]
