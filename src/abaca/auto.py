@@ -25,6 +25,8 @@ WHOLE, SAMPLED, LEAST_SHARE = 5_000, 2_000, 0.05
 """Up to WHOLE items the loss reads all; else about SAMPLED beside those of the batch, and LEAST_SHARE at least."""
 RARE, AHEAD = 0.01, 0.3
 """Where histories are short and a smaller share than RARE of the rows are repeats, AHEAD of the targets come soon."""
+FEW, DECAY = 0.1, 0.3
+"""Where histories are short and a smaller share than FEW of the rows are repeats, weights decay by DECAY."""
 ENOUGH_USERS = 20_000
 """Users whose rows tell the share of repeats."""
 
@@ -80,6 +82,7 @@ def suited(encoder: str, shape: Shape, *, sampled: bool) -> dict[str, Any]:
         "patience": 3,
         "ahead": AHEAD if short and shape.repeats < RARE else 0.0,
         "share": round(max(LEAST_SHARE, SAMPLED / shape.items), 3) if sampled and shape.items > WHOLE else 1.0,
+        "weight_decay": DECAY if short and shape.repeats < FEW else 0.0,
         "dim": 128 if short else 64,
         "dropout": 0.6 if short else 0.2 if long else 0.3,
     }

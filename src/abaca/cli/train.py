@@ -104,7 +104,9 @@ def command(
         int | None, _option("--overlap", "Leading items of a window without loss.", _each("overlap"))
     ] = None,
     window: Annotated[int | None, _option("--window", "Items seen when ranking.", _each("window"))] = None,
-    weight_decay: Annotated[float | None, _option("--weight-decay", "Of AdamW.", DEFAULTS.weight_decay)] = None,
+    weight_decay: Annotated[
+        float | None, _option("--weight-decay", "Of AdamW, times lr in each step.", _suited(DEFAULTS.weight_decay))
+    ] = None,
     clip: Annotated[float | None, _option("--clip", "Largest gradient norm; 0: none.", DEFAULTS.clip)] = None,
     average: Annotated[
         float | None, _option("--average", "Decay of averaged weights; 0: none.", DEFAULTS.average)
