@@ -77,6 +77,13 @@ def test_the_file_holds_what_recommend_says(recommender: Recommender, tmp_path: 
     assert report.unknown_in_lists == (("nope",) if "exclude" in policy else ())
 
 
+def test_a_history_without_the_times_that_its_cooldown_needs_is_named(recommender: Recommender, tmp_path: Path) -> None:
+    rows = {"user": ["a", "b"], "history": [["i1"], ["i2"]], "times": [[1.0], None], "cooldown": ["2 units", "2 units"]}
+    pq.write_table(pa.table(rows), tmp_path / "in.parquet")
+    with pytest.raises(QueryError, match="the history of 'b' has no times"):
+        answers(recommender, tmp_path)
+
+
 @pytest.mark.parametrize("ending", ["parquet", "jsonl"])
 def test_each_row_may_have_lists_of_its_own(recommender: Recommender, tmp_path: Path, ending: str) -> None:
     """They add to the lists of the policy; a row without a list has the policy's."""

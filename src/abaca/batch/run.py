@@ -17,7 +17,8 @@ from abaca.data.catalogue import check_id
 from abaca.data.folder import check_apart
 from abaca.data.queries import HistorySource, Queries, Query
 from abaca.errors import ModelError, QueryError
-from abaca.policy import Boost, Policy
+from abaca.policy import Boost, Cooldown, Policy
+from abaca.policy.spelling import ITEM
 from abaca.recommender import Recommender
 from abaca.training.checkpoint import Saved
 from abaca.types import Id
@@ -27,6 +28,7 @@ PART = 8192
 """Histories of a part: the work that a crash may lose, and the histories in memory."""
 
 Progress = Callable[[int, int], None]
+Cooldowns = tuple[Cooldown, ...]
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,11 @@ def _answered(recommender: Recommender, histories: Queries, policy: Policy, star
 def answers_to(recommender: Recommender, part: list[Query], policy: Policy, schema: pyarrow.Schema) -> pyarrow.Table:
     """The answers to some queries under a policy and their own rules, a row each."""
     policies = [_own(policy, query) for query in part]
+    for query, own in zip(part, policies, strict=True):
+        if query.ids and query.times is None and any(rule.unit != ITEM for rule in cast(Cooldowns, own.cooldown)):
+            raise QueryError(
+                f"the history of {query.key!r} has no times, which its cool-down needs; give them, or one in items"
+            )
     times, now = [query.times for query in part], [query.now for query in part]
     types = [query.types for query in part] if any(query.types for query in part) else None
     histories = [query.ids for query in part]
