@@ -110,6 +110,8 @@ def parse_weights(text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in text.split(",") if text and text != AUTO else ():
         name, _, number = part.strip().rpartition("=")
+        if name in found:
+            raise SpecError(f"event_weights has two weights of '{name}'; give one")
         try:
             found[name] = float(number)
         except ValueError:

@@ -582,6 +582,10 @@ def test_recommend_under_policies(cli: Cli, shop: Shop, tmp_path: Path) -> None:
     refused(
         cli("recommend", shop.model, "i01", "--exclude", "@nowhere.txt"), "a list of ids (No such file or directory)"
     )
+    (tmp_path / "stock.txt").touch()
+    stock = f"@{tmp_path / 'stock.txt'}"
+    refused(cli("recommend", shop.model, "i01", "--candidates", stock), "stock.txt has no ids: nothing is left")
+    assert ids("--exclude", stock) == ids()
     commas = cli("recommend", shop.model, "i01", "--candidates", "i05,i06")
     assert "'i05,i06' is one id, which the model does not know; give the option several times, or @FILE" in commas.err
     assert "several times" not in cli("recommend", shop.model, "i01", "--candidates", "i05").err

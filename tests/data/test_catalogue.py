@@ -124,5 +124,8 @@ def test_item_tables_that_do_not_fit(tmp_path: Path) -> None:
     (tmp_path / "items.csv").write_text("item,title,title\ntea,Tea,Thee\n")
     with pytest.raises(LogError, match=r"items\.csv: 2 columns are named 'title'"):
         prepared(tmp_path / "s", items=tmp_path / "items.csv")
+    (tmp_path / "items.csv").write_text("")
+    with pytest.raises(LogError, match=r"items\.csv: is empty; write the names of its columns"):
+        prepared(tmp_path / "s", items=tmp_path / "items.csv")
     with pytest.raises(LogError, match="an item table is a file or a table, not a int"):
         prepared(tmp_path / "s", items=3)

@@ -213,4 +213,6 @@ def test_without_types_weights_are_refused(tmp_path: Path) -> None:
     assert type_weights(plain, "") is None
     with pytest.raises(SpecError, match="`event_weights` needs types of events"):
         type_weights(plain, "buy=1")
+    with pytest.raises(SpecError, match="two weights of 'buy'"):
+        TrainingOptions(event_weights="buy=1,view=0.2,buy=2")
     assert dataclasses.replace(TrainingOptions(), event_weights="auto").event_weights == "auto"

@@ -122,7 +122,7 @@ def command(
         min_new=min_new,
         min_cold=min_cold,
         exclude=rules.ids(exclude) or (),
-        candidates=rules.ids((candidates or []) + (candidate or []) or None),
+        candidates=rules.stock((candidates or []) + (candidate or []) or None),
         cooldown=cooldown or (),
         at_most=at_most or (),
         at_least=at_least or (),

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from abaca.cli import show
 from abaca.data.idlist import read_ids
+from abaca.errors import QueryError
 from abaca.policy import Policy
 from abaca.recommendation import Recommendations
 from abaca.types import Id
@@ -69,6 +70,14 @@ def ids(given: list[str] | None) -> list[Id] | None:
     if given is None:
         return None
     return [id for entry in given for id in (read_ids(Path(entry[1:])) if entry.startswith("@") else [entry])]
+
+
+def stock(given: list[str] | None) -> list[Id] | None:
+    """The ids of --candidates; lists without any are refused, since nothing could be recommended."""
+    found = ids(given)
+    if found == []:
+        raise QueryError(f"{', '.join(one.removeprefix('@') for one in given or ())} has no ids: nothing is left")
+    return found
 
 
 def warn_of_commas(index: Callable[[Id], int | None], policy: Policy) -> None:

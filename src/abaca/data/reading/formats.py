@@ -109,6 +109,8 @@ class LogFile:
 
     def refusal(self, error: Exception) -> LogError:
         """The error for a file that DuckDB refuses: its first bad line, or DuckDB's message."""
+        if not self.path.stat().st_size:
+            return LogError(f"{self.name}: is empty; write the names of its columns, and rows")
         for row in self.rows(list(range(len(self.columns)))) if self.format != "parquet" else ():
             if row.fault is not None:
                 return LogError(f"{self.name} line {row.line}: {row.fault[1]}; fix the line")
