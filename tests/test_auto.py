@@ -40,9 +40,9 @@ def test_targets_that_come_soon_are_for_short_histories_without_repeats() -> Non
     assert [suited("sasrec", shape, sampled=True)["ahead"] for shape in shapes] == [0.3, 0.0, 0.0, 0.0, 0.0, 0.0]
 
 
-def test_weights_decay_where_histories_are_short_and_repeats_few() -> None:
+def test_item_vectors_decay_where_histories_are_short_and_repeats_few() -> None:
     shapes = [replace(shape, repeats=repeats) for shape in (SHORT, MIDDLE, LONG) for repeats in (0.04, 0.2)]
-    assert [suited("sasrec", shape, sampled=True)["weight_decay"] for shape in shapes] == [0.3, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert [suited("sasrec", shape, sampled=True)["weight_decay"] for shape in shapes] == [0.4, 0.0, 0.0, 0.0, 0.0, 0.0]
 
 
 def test_the_share_of_repeats_is_that_of_training_rows(tmp_path: Path) -> None:

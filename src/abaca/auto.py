@@ -25,8 +25,8 @@ WHOLE, SAMPLED, LEAST_SHARE = 5_000, 2_000, 0.05
 """Up to WHOLE items the loss reads all; else about SAMPLED beside those of the batch, and LEAST_SHARE at least."""
 RARE, AHEAD = 0.01, 0.3
 """Where histories are short and a smaller share than RARE of the rows are repeats, AHEAD of the targets come soon."""
-FEW, DECAY = 0.1, 0.3
-"""Where histories are short and a smaller share than FEW of the rows are repeats, weights decay by DECAY."""
+FEW, DECAY = 0.1, 0.4
+"""Where histories are short and a smaller share than FEW of the rows are repeats, item vectors decay by DECAY."""
 ENOUGH_USERS = 20_000
 """Users whose rows tell the share of repeats."""
 

@@ -45,7 +45,7 @@ class TrainingOptions:
     window: int = 50
     """How many items the encoder sees when it ranks."""
     weight_decay: float = 0.0
-    """Decoupled weight decay (AdamW)."""
+    """Decoupled weight decay (AdamW) of the item tables."""
     clip: float = 0.0
     """Largest norm of the gradient; 0 for no limit."""
     average: float = 0.9995

@@ -138,6 +138,21 @@ def test_every_option_changes_something(small: Sequences, field: str, tmp_path: 
     assert one.figures != other.figures
 
 
+def test_only_item_tables_decay(small: Sequences) -> None:
+    """Where a step has no gradients, AdamW takes lr · weight_decay of the weights off."""
+    options = dataclasses.replace(QUICK, weight_decay=0.5)
+    trainer = trainer_for(small, options, output="repeatnet")
+    before = {name: weight.detach().clone() for name, weight in trainer.weights.items()}
+    for weight in trainer.weights.values():
+        weight.grad = torch.zeros_like(weight)
+    trainer.optimizer.step()
+    tables = {id(table.weight) for table in (trainer.model.items, *trainer.model.output.item_tables)}
+    assert len(tables) == 2
+    for name, weight in trainer.weights.items():
+        share = 1 - options.lr * 0.5 if id(weight) in tables else 1.0
+        torch.testing.assert_close(weight.detach(), share * before[name], atol=1e-6, rtol=1e-5)
+
+
 def test_a_layer_that_reads_all_items_refuses_a_share(small: Sequences) -> None:
     with pytest.raises(SpecError, match=r"softmax\+CPR:5 reads all items: leave out share"):
         trainer_for(small, dataclasses.replace(QUICK, share=0.5))

@@ -105,7 +105,7 @@ def command(
     ] = None,
     window: Annotated[int | None, _option("--window", "Items seen when ranking.", _each("window"))] = None,
     weight_decay: Annotated[
-        float | None, _option("--weight-decay", "Of AdamW, times lr in each step.", _suited(DEFAULTS.weight_decay))
+        float | None, _option("--weight-decay", "Of AdamW, for item tables.", _suited(DEFAULTS.weight_decay))
     ] = None,
     clip: Annotated[float | None, _option("--clip", "Largest gradient norm; 0: none.", DEFAULTS.clip)] = None,
     average: Annotated[

@@ -81,9 +81,10 @@ class Trainer:
                 f"{sequences.path} has nothing to train on: no user has a training target after another interaction; "
                 "prepare a longer log"
             )
-        self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=options.lr, weight_decay=options.weight_decay, fused=True
-        )
+        tables = [table.weight for table in (model.items, *model.output.item_tables)]
+        rest = [weight for weight in model.parameters() if not any(weight is table for table in tables)]
+        groups = [{"params": tables, "weight_decay": options.weight_decay}, {"params": rest, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups, lr=options.lr, fused=True)
         self.weights = dict(model.named_parameters())
         self.average = (
             {name: weight.detach().clone() for name, weight in self.weights.items()} if options.average else None
