@@ -134,7 +134,7 @@ def test_followers_argue_for_what_came_soon_after() -> None:
     assert items["pesto"].argued_by == "followers"
     repeated = found(advisor(followers=2.0), "pasta pesto pasta")["pesto"]
     assert repeated.reason == "repeat · followers: often follows “Pasta” (6 times)"
-    assert found(advisor(followers=2.0), "milk")["milk"].reason == "repeat · followers: seen again soon before"
+    assert found(advisor(followers=2.0), "milk")["milk"].reason == "repeat · followers: taken again soon by a user"
 
 
 def test_what_only_the_network_explains_is_like_items_of_the_history() -> None:

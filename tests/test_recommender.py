@@ -408,7 +408,7 @@ def test_seeds(fitted: Recommender) -> None:
 
 def test_a_log_too_short_to_train_on_is_refused() -> None:
     table = {"user": [1, 1, 1], "item": [1, 2, 3], "time": [1, 2, 3]}
-    with pytest.raises(SequencesError, match="nothing to train on"):
+    with pytest.raises(SequencesError, match="table has nothing to train on"):
         quick(min_user=1).fit(pyarrow.table(table))
 
 

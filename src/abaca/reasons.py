@@ -204,9 +204,10 @@ def _follower_words(why: Explanation, chosen: Chosen, leads: list[list[str]], na
     for place, item, source, times in zip(at, items.tolist(), *(part.tolist() for part in found), strict=True):
         count, itself = round(times), source == item
         if count >= FEW:
-            said[place] = f"often {'seen again soon' if itself else f'follows “{name(source)}”'} ({count:,} times)"
+            often = "taken again soon by users" if itself else f"follows “{name(source)}”"
+            said[place] = f"often {often} ({count:,} times)"
         else:
-            said[place] = "seen again soon before" if itself else f"followed “{name(source)}” before"
+            said[place] = "taken again soon by a user" if itself else f"followed “{name(source)}” before"
     return said
 
 

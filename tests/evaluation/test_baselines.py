@@ -36,7 +36,7 @@ class Given(Sequences):
     """Sequences written out: training sees all but the last two items of a user."""
 
     def __init__(self, rows: Rows, catalogue: int) -> None:
-        self.path = Path("given")
+        self.path, self.manifest = Path("given"), {"source": {"files": ["given"]}}
         self.items = np.concatenate([np.array(row, dtype=np.int32) for row in rows])
         self.times = None
         self.offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])

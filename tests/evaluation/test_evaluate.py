@@ -28,7 +28,7 @@ class Given(Sequences):
 
     def __init__(self, rows: Sequence[Sequence[int]], catalogue: int, cold: int = 0) -> None:
         lengths = [len(row) for row in rows]
-        self.path = Path("given")
+        self.path, self.manifest = Path("given"), {"source": {"files": ["given"]}}
         self.items = np.concatenate([np.array(row, dtype=np.int32) for row in rows])
         self.times = None
         self.offsets = np.concatenate([[0], np.cumsum(lengths)])

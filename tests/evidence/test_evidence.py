@@ -128,3 +128,49 @@ def test_neutral_evidence_changes_nothing() -> None:
         every_logit(ranker("softmax+CPR:4", neutral)), every_logit(ranker("softmax+CPR:4", None))
     )
     assert len(START) == HABITS
+
+
+@pytest.mark.parametrize("output", ["softmax+nodup+habits+followers", "softmax+nodup+followers"])
+def test_items_that_a_network_excludes_stay_excluded(output: str, tmp_path: Path) -> None:
+    """The window's items have a logit of −∞; histories are longer, so that evidence also speaks of other items."""
+    rng = np.random.default_rng(3)
+    rows = [(rng.integers(0, 30, 4).tolist() * 5)[: int(rng.integers(9, 20))] for _ in range(60)]
+    fixed: dict[str, Any] = {"options": "fixed", "epochs": 1, "dim": 8, "window": 3}
+    made = Recommender("gru4rec", output, **fixed).fit(log_of(rows), folder=tmp_path / "model")
+    assert made.saved is not None
+    assert made.saved.evidence is not None
+    assert np.isfinite(made.saved.training["with_evidence"])
+    history = [f"i{item}" for item in rows[0]]
+    found = load(tmp_path / "model").recommend(history, n=30)
+    assert found.ids
+    assert not set(found.ids) & set(history[-3:])
+    assert found.ids == made.recommend(history, n=30).ids
+
+
+def test_a_log_in_nanoseconds_is_saved_and_loaded(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    day = 86_400 * 10**9
+    rows = [
+        (user, int(rng.integers(0, 20)), int(17e17 + day * (3 * place + rng.random())))
+        for user in range(40)
+        for place in range(9)
+    ]
+    users, items, times = zip(*rows, strict=True)
+    log = pyarrow.table({"user": users, "item": items, "time": times})
+    made = Recommender("gru4rec", "softmax+habits", options="fixed", epochs=1, dim=8).fit(
+        log, folder=tmp_path / "model"
+    )
+    assert made.time_unit == "nanoseconds"
+    assert made.saved is not None
+    assert made.saved.evidence is not None
+    assert made.saved.evidence.clock.gap > 1e13
+    asked: dict[str, Any] = {"times": [17e17, 17e17 + day], "now": 17e17 + 5 * day}
+    assert load(tmp_path / "model").recommend([1, 2], **asked).ids == made.recommend([1, 2], **asked).ids
+
+
+def test_too_few_targets_for_evidence_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    made = Recommender("gru4rec", "softmax+followers", options="fixed", epochs=1, dim=8)
+    made.fit(log_of([[1, 2, 3, 4, 5, 6]] * 5))
+    assert made.saved is not None
+    assert made.saved.evidence is None
+    assert "it needs 20 validation targets, and there are 5" in caplog.text

@@ -142,6 +142,11 @@ class Sequences:
         """Names the data: equal for equal items, times, split and ids."""
         return str(self.manifest["fingerprint"])
 
+    @property
+    def source(self) -> str:
+        """The files that it was prepared from."""
+        return ", ".join(self.manifest["source"]["files"])
+
     @cached_property
     def time_unit(self) -> str | None:
         """The unit of times that count from 1970, such as seconds; None for other numbers, and without times."""

@@ -29,5 +29,5 @@ def targets_of(sequences: Sequences, targets: str | Targets) -> tuple[str, Ints,
     split = targets if isinstance(targets, str) else "chosen"
     found = splits[targets] if isinstance(targets, str) else targets
     if not len(found.users):
-        raise SequencesError(f"{sequences.path}: no {split} targets to rank; prepare a longer log or another split")
+        raise SequencesError(f"{sequences.source}: no {split} targets to rank; prepare a longer log or another split")
     return split, np.asarray(found.users, dtype=np.int64), np.asarray(found.positions, dtype=np.int64)

@@ -22,8 +22,8 @@ from abaca.nn.logits import Additions, Scores, adjust
 
 MOST_FOLLOWERS = 100
 """Followers of a history that get a bonus."""
-LARGEST = 1e12
-"""A saved number that is as large is not one of evidence."""
+LARGEST, LARGEST_TIME = 1e12, 1e20
+"""A saved number, or a time in the unit of a log, that is as large is not one of evidence."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,8 @@ class Evidence:
             if "habits" in self.parts and len(weights.habits) != buckets:
                 raise ValueError(f"the evidence of {kind} has {len(weights.habits)} numbers for {buckets} buckets")
             numbers = {**vars(weights), "habits": 0.0}.values()
-            if not all(abs(number) < LARGEST for number in (*numbers, *weights.habits, self.fade, *self.clock)):
+            large = [number for number in (*numbers, *weights.habits, self.fade) if not abs(number) < LARGEST]
+            if large or not all(abs(time) < LARGEST_TIME for time in self.clock):
                 raise ValueError(f"the evidence of {kind} has numbers of {LARGEST:g} and more")
             if weights.scale <= 0 or weights.own_scale <= 0 or weights.sharpness < 0:
                 raise ValueError(f"the evidence of {kind} has a scale of 0 or less, or a sharpness below 0")

@@ -57,7 +57,8 @@ def held(evidence: Evidence, scored: Scored, histories: Histories, targets: Ints
     kinds = list(KINDS)[: 1 + list(KINDS).index(evidence.clock.kind(histories))]
     if "followers" in evidence.parts and not evidence.weights:
         evidence = replace(evidence, fade=choose_fade(evidence.transitions, histories, targets))
-    return Held(numbers, problems(evidence, scored, histories, targets, kinds), evidence.fade)
+    found = Held(numbers, problems(evidence, scored, histories, targets, kinds), evidence.fade)
+    return found.take(np.isfinite(found.problems["order"].hit))  # without targets that the network excludes
 
 
 def fitted(evidence: Evidence, targets: Held) -> Evidence:

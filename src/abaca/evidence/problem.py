@@ -16,6 +16,8 @@ from abaca.nn.logits import Scores
 
 LOWEST, HIGHEST, NODES = 0.2, 1.6, 7
 """Range of T, and the number of scales at which the rest of the catalogue is read."""
+EXCLUDED = -1e4
+"""Stands for a logit of −∞: no probability, and no NaN."""
 CUTOFF = 10
 """Of the NDCG that orders items outside the history."""
 
@@ -92,7 +94,7 @@ def _read(scores: Scores, claims: Claims, targets: Ints) -> tuple[Floats, Floats
     is_target = np.flatnonzero(claims.items == targets[claims.rows])
     entry = np.full(scores.rows, -1)
     entry[claims.rows[is_target]] = is_target
-    return logits, np.maximum(sums, -1e4) @ powers.T, entry, hit, best
+    return np.maximum(logits, EXCLUDED), np.maximum(sums, EXCLUDED) @ powers.T, entry, hit, best
 
 
 def _joined(parts: list[Problem]) -> Problem:

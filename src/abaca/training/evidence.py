@@ -1,5 +1,6 @@
 """The evidence of a trained network: counted in training rows, fitted on validation targets."""
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from abaca.evidence.habits import Clock
 from abaca.evidence.transitions import Transitions
 from abaca.nn.model import Model
 from abaca.options import TrainingOptions
+
+log = logging.getLogger(__name__)
 
 FEWEST_TARGETS = 20
 """With fewer held-out targets nothing is fitted."""
@@ -47,15 +50,18 @@ def fit_evidence(
         sequences.types,
         1.0 if before is None else before.fade,
     )
-    if everything or not len(sequences.valid.users):
-        return (counted if counted.weights else None), {}
+    without: tuple[Evidence | None, dict[str, Any]] = (counted if counted.weights else None), {}
+    if everything:
+        return without
     ranker = ModelRanker(model, options.window)
     warm = np.asarray(sequences.items[sequences.valid.positions]) < model.catalogue
     users, positions = (np.asarray(part)[warm] for part in sequences.valid)
     if len(users) < FEWEST_TARGETS:
-        return (counted if counted.weights else None), {}
+        return _too_few(without, len(users))
     items = np.asarray(sequences.items[positions], dtype=np.int64)
     read = held(counted, ranker.scored, sequences.histories(users, positions).known(ranker.catalogue), items)
+    if len(read.numbers) < FEWEST_TARGETS:
+        return _too_few(without, len(read.numbers))
     turn = np.random.default_rng(options.seed).permutation(len(users)) % 2
     gains = []
     for half in (0, 1):
@@ -65,3 +71,10 @@ def fit_evidence(
         gains.append(measured.gains(options.metric))
     figure = float(np.concatenate(gains).sum() / len(sequences.valid.users))
     return fitted(counted, read), {"with_evidence": figure}
+
+
+def _too_few(without: tuple[Evidence | None, dict[str, Any]], targets: int) -> tuple[Evidence | None, dict[str, Any]]:
+    """The outcome where nothing is fitted: the evidence of before, if there is some."""
+    if without[0] is None:
+        log.warning("evidence is left out: it needs %d validation targets, and there are %d", FEWEST_TARGETS, targets)
+    return without

@@ -78,7 +78,7 @@ class Trainer:
         self.steps_per_epoch = self.epochs.steps(0)
         if not self.steps_per_epoch:
             raise SequencesError(
-                f"{sequences.path} has nothing to train on: no user has a training target after another interaction; "
+                f"{sequences.source} has nothing to train on: no user has a training target after another interaction; "
                 "prepare a longer log"
             )
         tables = [table.weight for table in (model.items, *model.output.item_tables)]
