@@ -58,9 +58,10 @@ class PlainEngine:
         same = [False, *(self._sort(a) == self._sort(b) for a, b in pairwise(ordered))]
         self.rows = [row for row, dropped in zip(ordered, same, strict=True) if not dropped]
 
-    def drop_rare(self, role: Role, least: int) -> None:
+    def drop_rare(self, role: Role, least: int, unless_after: float | None) -> None:
         counts = Counter(row[PLACES[role]] for row in self.rows)
-        self.rows = [row for row in self.rows if counts[row[PLACES[role]]] >= least]
+        late = {row[PLACES[role]] for row in self.rows if unless_after is not None and row[2][0] > unless_after}
+        self.rows = [row for row in self.rows if counts[row[PLACES[role]]] >= least or row[PLACES[role]] in late]
 
     def span(self) -> tuple[float, float]:
         times = [row[2][0] for row in self.rows]
@@ -121,6 +122,7 @@ def random_log(seed: int) -> pyarrow.Table:
         {"min_user": 6, "min_item": 19, "drop_consecutive": True},
         {"min_user": 3, "events": ("buy",), "since": 2**60 + 1000, "until": float(2**60 + 3900)},
         {"min_user": 3, "time_precision": "single"},
+        {"min_user": 12, "min_item": 24, "rare_until": float(2**60 + 3584)},
         {"min_user": 2, "split": "time", "target": "all", "valid_from": "60%"},
         {"min_user": 3, "types": True, "drop_consecutive": True},
         {"min_user": 3, "targets_of": ("buy",), "split": "time"},
