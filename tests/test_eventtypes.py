@@ -189,6 +189,41 @@ def test_a_cool_down_counts_events_of_its_type(model: Recommender, folder: Path,
     assert 8 in late  # without a moment of the query, the latest event of any type is it
 
 
+def test_a_cool_down_of_a_type_is_never_violated(model: Recommender, folder: Path, tmp_path: Path) -> None:
+    """Random histories, on every surface: nothing that is barred is listed, and the others keep their order."""
+    assert model.saved is not None
+    rng, ids = np.random.default_rng(2), model.saved.catalogue.ids
+    rows: list[dict[str, Any]] = []
+    expected = []
+    for _ in range(24):
+        size, kind = int(rng.integers(1, 9)), str(rng.choice(["view", "cart", "buy"]))
+        history, types = rng.choice(ids[:12], size).tolist(), rng.choice(["view", "cart", "buy"], size).tolist()
+        times, now = np.sort(rng.integers(0, 240, size) * 3600).tolist(), 241 * 3600
+        asked = {"history": history, "types": types, "times": times, "now": now, "n": 60}
+        events = [(item, time) for item, type, time in zip(history, types, times, strict=True) if type == kind]
+        amount = int(rng.integers(1, 200))
+        barred = {item for item, time in events if now - time < amount * 3600}
+        cooldown = f"{amount} hours of {kind}"
+        if rng.random() < 0.5:
+            amount = int(rng.integers(1, 4))
+            barred, cooldown = {item for item, _ in events[-amount:]}, f"{amount} items of {kind}"
+        expected.append([id for id in model.recommend(**asked).ids if id not in barred])
+        rows.append({**asked, "cooldown": cooldown})
+    assert [model.recommend(**row).ids for row in rows] == expected
+    assert any(len(found) < len(ids) for found in expected)
+    with TestClient(make_app(Service([folder]), Metrics()), "http://localhost") as client:
+        for row, wanted in zip(rows, expected, strict=True):
+            found = client.post("/recommend", json=row).json()["answers"][0]["items"]
+            assert [item["id"] for item in found] == wanted
+        wrong = client.post("/recommend", json={**rows[0], "cooldown": "-1 items"})
+        assert "a cool-down is a number and a unit" in wrong.json()["detail"]
+    lines = "".join(json.dumps({name: row[name] for name in row if name != "n"}) + "\n" for row in rows)
+    (tmp_path / "in.jsonl").write_text(lines, encoding="utf-8")
+    source = HistorySource(tmp_path / "in.jsonl", history="history")
+    recommend_file(model, source, tmp_path / "out.parquet", Policy(n=60))
+    assert pyarrow.parquet.read_table(tmp_path / "out.parquet")["ids"].to_pylist() == expected
+
+
 def test_stored_events_keep_their_types(model: Recommender, folder: Path, tmp_path: Path) -> None:
     """A stored history is read with its types; one that the model does not know is the usual one."""
     store, metrics = open_store(str(tmp_path / "events.db")), Metrics()

@@ -81,13 +81,9 @@ def _refused_value(error: dict[str, Any]) -> Response:
     parts = [part for part in parts if not part.startswith(("function-", "dict["))]  # alternatives of a type
     is_id = bool(parts) and parts[-1] in ("int", "constrained-str")
     where = ".".join(parts[:-1] if is_id else parts)
-    said = (
-        AN_ID
-        if is_id
-        else A_COOLDOWN
-        if parts[:1] == ["cooldown"] and "pattern" in error["type"]
-        else SAID.get(error["type"], error["msg"].removeprefix("Value error, "))
-    )  # pydantic's
+    said = AN_ID if is_id else SAID.get(error["type"], error["msg"].removeprefix("Value error, "))  # pydantic's
+    if parts[:1] == ["cooldown"] and "pattern" in error["type"]:
+        said = A_COOLDOWN
     if error["type"] == "json_invalid":
         return problem(400, f"{said}: {error['ctx']['error']} at {where}", HINTS[400])
     others = [field for field in FIELDS if field != where]
