@@ -41,7 +41,8 @@ class Held(NamedTuple):
 
 def fit(evidence: Evidence, scored: Scored, histories: Histories, targets: Ints) -> Evidence:
     """Evidence with numbers fitted on held-out targets."""
-    return fitted(evidence, held(evidence, scored, histories, targets))
+    read = held(evidence, scored, histories, targets)
+    return fitted(evidence, read, choose_strength(read, evidence.parts))
 
 
 def held(evidence: Evidence, scored: Scored, histories: Histories, targets: Ints, seed: int = 0) -> Held:
@@ -61,10 +62,9 @@ def held(evidence: Evidence, scored: Scored, histories: Histories, targets: Ints
     return found.take(np.isfinite(found.problems["order"].hit))  # without targets that the network excludes
 
 
-def fitted(evidence: Evidence, targets: Held) -> Evidence:
+def fitted(evidence: Evidence, targets: Held, strength: float) -> Evidence:
     """Evidence with numbers that suit held-out targets, for each kind of habits."""
     parts, order = evidence.parts, targets.problems["order"]
-    strength = choose_strength(order, parts)
     theta, followers = maximise(order, parts, strength), None
     if "followers" in parts:
         theta, followers = choose_followers(order, parts, strength, theta)
@@ -78,8 +78,9 @@ def fitted(evidence: Evidence, targets: Held) -> Evidence:
     return replace(evidence, weights=numbers, fade=targets.fade)
 
 
-def choose_strength(problem: Problem, parts: tuple[str, ...]) -> float:
+def choose_strength(targets: Held, parts: tuple[str, ...]) -> float:
     """The strength of the penalty under which each half of the targets predicts the other half best."""
+    problem = targets.problems["order"]
     number = np.arange(len(problem.hit))
     halves = [problem.take((number % 2 == turn) & (number < FEWER_TARGETS)) for turn in (0, 1)]
     across: list[float] = []
