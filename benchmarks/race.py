@@ -1,9 +1,9 @@
 """The default of `abaca train` beside RecTools' SASRec and HSTU: validation NDCG@10 against CPU time, one thread each.
 
     benchmarks/rectools/setup.sh rectools
-    python benchmarks/rectools/race.py run FOLDER ml-1m abaca --to RESULTS
-    python benchmarks/rectools/race.py run FOLDER ml-1m hstu-tutorial --peer rectools/bin/python --to RESULTS
-    python benchmarks/rectools/race.py report RESULTS
+    python benchmarks/race.py run FOLDER ml-1m abaca --to RESULTS
+    python benchmarks/race.py run FOLDER ml-1m hstu-tutorial --peer rectools/bin/python --to RESULTS
+    python benchmarks/race.py report RESULTS
 
 The log is FOLDER/ml-1m/inter.parquet. Both sides train on the same rows, in the same order, and rank the same
 validation targets against all items. Each run writes RESULTS/NAME-MODEL.json; `report` makes a table and a figure.
@@ -33,6 +33,7 @@ from abaca.errors import SpecError
 from abaca.memory import keep_memory
 from abaca.nn.build import make_model
 from abaca.nn.encoders import encoder_class
+from abaca.nn.model import swapped
 from abaca.nn.outputs import make_output
 from abaca.options import DEFAULT_OUTPUT
 from abaca.recommender import Recommender
@@ -41,10 +42,10 @@ from abaca.study.environment import environment
 from abaca.training.callbacks import Callback, Step
 from abaca.training.evidence import fit_evidence
 from abaca.training.start import start_from_counts
-from abaca.training.trainer import Trainer, swapped
+from abaca.training.trainer import Trainer
 from abaca.types import Record
 
-PROGRAM = Path(__file__).parent / "rectools_side.py"
+PROGRAM = Path(__file__).parent / "rectools/rectools_side.py"
 THEIRS = ("sasrec", "sasrec-small", "hstu", "hstu-tutorial")
 MARKS = (1, 2, 5, 10, 20)
 """CPU minutes after which the validation targets are ranked."""
@@ -95,9 +96,8 @@ class Curve(Callback):
         print(json.dumps(self.points[-1]), flush=True)
 
 
-def ours(sequences: Sequences, marks: list[float], seed: int) -> dict[str, Any]:
-    """Train the default as `abaca train` does."""
-    began = time.process_time()
+def default(sequences: Sequences, seed: int) -> tuple[Trainer, dict[str, Any]]:
+    """What trains the default of `abaca train`, and its options."""
     shape = Shape.of(sequences)
     encoder = suited_encoder(shape)
     chosen = suited(encoder, shape, sampled=make_output(DEFAULT_OUTPUT).can_sample)
@@ -108,13 +108,19 @@ def ours(sequences: Sequences, marks: list[float], seed: int) -> dict[str, Any]:
     sizes = encoder_class(made.encoder).sized(made.encoder_options, longest)
     model = make_model(made.encoder, made.output, sequences.catalogue.size, **sizes)
     start_from_counts(model, sequences.training(), seed)
-    trainer = Trainer(model, sequences, options)
+    return Trainer(model, sequences, options), {"encoder": made.encoder, "output": made.output, **chosen}
+
+
+def ours(sequences: Sequences, marks: list[float], seed: int) -> dict[str, Any]:
+    """Train the default."""
+    began = time.process_time()
+    trainer, chosen = default(sequences, seed)
     curve = Curve(trainer, [marks[0] / 2, *marks])  # the first measures the cost of evidence
     curve.latest = began
     with suppress(Enough):
         trainer.run(curve)
         curve.measure(trainer.progress["epoch"])  # the end of the schedule, with the best epoch
-    return {"system": f"Abaca, {made.encoder} {DEFAULT_OUTPUT}", "options": chosen, "points": curve.points}
+    return {"system": f"Abaca, {chosen['encoder']} {chosen['output']}", "options": chosen, "points": curve.points}
 
 
 def theirs(sequences: Sequences, marks: list[float], args: Any) -> dict[str, Any]:
