@@ -36,7 +36,7 @@ from abaca.training.trainer import Trainer
 from abaca.types import Record
 
 BEFORE: dict[str, Any] = {"encoder": "sasrec", "output": "softmax+CPR:100+Mi", "options": "fixed"}
-EPOCHS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+EPOCHS = (0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 """After which today's default is validated; 0 is its first step."""
 STUDY = Path(__file__).parents[1] / "studies/twelve/study.toml"
 """It says of which logs rare items are dropped."""
@@ -107,11 +107,13 @@ class Now(Before):
             raise Enough
 
 
-def compare(sequences: Sequences, seed: int) -> dict[str, Any]:
-    """Both sides on one log."""
-    before = Before()
-    Recommender(**BEFORE, seed=seed).fit(sequences, callback=before, progress=False)
-    best = max(before.points, key=lambda point: point["figure"])
+def compare(sequences: Sequences, seed: int, before: list[Point]) -> dict[str, Any]:
+    """Both sides on one log; that of 0.1 if its points are not known yet."""
+    if not before:
+        old = Before()
+        Recommender(**BEFORE, seed=seed).fit(sequences, callback=old, progress=False)
+        before = old.points
+    best = max(before, key=lambda point: point["figure"])
     now = Now(best["figure"])
     now.trainer, chosen = default(sequences, seed)
     with suppress(Enough):
@@ -120,7 +122,7 @@ def compare(sequences: Sequences, seed: int) -> dict[str, Any]:
     share = {"training": last["training"] / best["training"]}
     share["with validation"] = sum(last[part] for part in both) / sum(best[part] for part in both)
     found = {name: round(value, 3) if last["figure"] >= best["figure"] else None for name, value in share.items()}
-    return {"best": best, "reached": last, "share": found, "before": before.points, "now": now.points, "model": chosen}
+    return {"best": best, "reached": last, "share": found, "before": before, "now": now.points, "model": chosen}
 
 
 def main() -> None:
@@ -128,7 +130,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="the folder of the logs")
     parser.add_argument("names", nargs="+", help="logs: FOLDER/NAME/inter.parquet")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, required=True, help="file of the results; those of other logs stay")
+    parser.add_argument(
+        "--json", type=Path, required=True, help="file of the results; those of other logs stay, and the points of 0.1"
+    )
     given = parser.parse_args()
     torch.set_num_threads(1)
     keep_memory()
@@ -137,9 +141,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="abaca-bench-") as folder:
             with read_log(given.folder / name / "inter.parquet") as log:
                 sequences = prepare(log, Path(folder) / "sequences", options=PrepareOptions(min_item=fewest[name]))
-            found = compare(sequences, given.seed)
+            results = json.loads(given.json.read_text(encoding="utf-8")) if given.json.exists() else {}
+            found = compare(sequences, given.seed, results.get(name, {}).get("before", []))
         print(name, found["best"], found["reached"], found["share"], flush=True)
-        results = json.loads(given.json.read_text(encoding="utf-8")) if given.json.exists() else {}
         results[name] = {**found, "seed": given.seed, "machine": environment()}
         given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
