@@ -12,7 +12,7 @@ import pytest
 from abaca.data.sequences import Sequences
 from abaca.errors import SpecError
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "rectools" / "race.py"
+FILE = Path(__file__).parents[2] / "benchmarks" / "race.py"
 
 
 @pytest.fixture(scope="module")
